@@ -1,0 +1,39 @@
+# `make demo` and `make test` set up all they need in .venv, given Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint format clean
+
+demo: $(VENV)/installed
+	$(BIN)/integrodiff demo --output demo.png --overwrite
+
+test: $(VENV)/installed-dev lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+$(VENV)/created:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; ok = v >= (3, 11); ok or print("integrodiff needs Python 3.11 or newer; this is", sys.version.split()[0], "- name another with: make PYTHON=python3.11 ..."); sys.exit(not ok)'
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# Installed in place: the sources are used as they are in the tree.
+$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png

@@ -1,0 +1,49 @@
+__all__ = [
+    "EED",
+    "ENGINE_NAMES",
+    "IAD",
+    "IID",
+    "MODEL_NAMES",
+    "ByNoiseLevel",
+    "EngineUnavailableError",
+    "FullLaw",
+    "ImageFileError",
+    "Model",
+    "ModelFileError",
+    "NoiseLevelWarning",
+    "PeronaMalik",
+    "ReducedLaw",
+    "ScaleGrid",
+    "StepSizeError",
+    "denoise",
+    "load_model",
+    "save_model",
+    "stages",
+]
+
+from . import stages
+from ._denoise import denoise
+from .engines import ENGINE_NAMES
+from .errors import (
+    EngineUnavailableError,
+    ImageFileError,
+    ModelFileError,
+    NoiseLevelWarning,
+    StepSizeError,
+)
+from .models import (
+    EED,
+    IAD,
+    IID,
+    MODEL_NAMES,
+    ByNoiseLevel,
+    FullLaw,
+    Model,
+    PeronaMalik,
+    ReducedLaw,
+    ScaleGrid,
+    load_model,
+    save_model,
+)
+
+__version__: str

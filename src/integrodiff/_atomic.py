@@ -1,0 +1,66 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; move it there once the block has succeeded.
+
+    The data is flushed to the disk before it gets its name. If the block fails, nothing is left
+    behind and a file that was there before stays as it was.
+
+    Raises
+    ------
+    FileExistsError
+        If there is such a file and ``overwrite`` is false.
+    """
+    # A symbolic link keeps pointing where it did: its target is what gets replaced.
+    path = Path(os.path.realpath(path))
+    if not overwrite and path.exists():
+        raise FileExistsError(f"{path} exists already")
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(6)}.part{path.suffix}")
+    # Created here, so that it gets the permissions of any new file of this user.
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        if overwrite:
+            if path.exists():
+                temporary.chmod(path.stat().st_mode & 0o777)
+            temporary.replace(path)
+        else:
+            # Unlike a rename, a link fails if another process made the file in the meantime.
+            _link_or_replace(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link_or_replace(temporary: Path, path: Path) -> None:
+    """Give a new file its name without ever replacing another, where the file system can."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise FileExistsError(f"{path} exists already") from None
+    except OSError:  # no hard links here
+        if path.exists():
+            raise FileExistsError(f"{path} exists already") from None
+        temporary.replace(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself durable, where the system allows to."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

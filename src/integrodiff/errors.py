@@ -1,0 +1,23 @@
+"""Errors that callers may want to tell apart; all of them are ``ValueError`` as well."""
+
+from __future__ import annotations
+
+
+class StepSizeError(ValueError):
+    """The time step size exceeds the largest one that is proven stable."""
+
+
+class ModelFileError(ValueError):
+    """A model file is not what the schema asks for."""
+
+
+class EngineUnavailableError(ValueError):
+    """The engine asked for exists, but cannot run here."""
+
+
+class ImageFileError(ValueError):
+    """An image file cannot be read or written without losing something."""
+
+
+class NoiseLevelWarning(UserWarning):
+    """The noise level is far outside the range a model was trained for."""

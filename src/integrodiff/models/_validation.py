@@ -1,0 +1,70 @@
+"""Checks of parameters: each returns the value it was given, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+
+def finite_number(name: str, value: Any) -> float:
+    """Return ``value`` as a finite Python float."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a real number, got {value!r}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {number}")
+    return number
+
+
+def positive_number(name: str, value: Any) -> float:
+    """Return ``value`` as a finite Python float above zero."""
+    number = finite_number(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} must be positive, got {number}")
+    return number
+
+
+def nonnegative_number(name: str, value: Any) -> float:
+    """Return ``value`` as a finite Python float not below zero."""
+    number = finite_number(name, value)
+    if number < 0:
+        raise ValueError(f"{name} must not be negative, got {number}")
+    return number
+
+
+def number_between(name: str, value: Any, lowest: float, highest: float) -> float:
+    """Return ``value`` as a float in a closed interval."""
+    number = finite_number(name, value)
+    if not lowest <= number <= highest:
+        raise ValueError(f"{name} must lie between {lowest} and {highest}, got {number}")
+    return number
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """Return ``value`` as a Python int above zero."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
+    """Return ``value`` if it is one of the names in ``choices``."""
+    if value not in choices:
+        known = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {known}; got {value!r}")
+    return value
+
+
+def sequence_of_numbers(name: str, values: Any, length: int | None = None) -> tuple[float, ...]:
+    """Return ``values`` as a tuple of nonnegative finite floats."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a sequence of numbers, got {values!r}")
+    numbers = tuple(nonnegative_number(f"{name}[{i}]", value) for i, value in enumerate(values))
+    if not numbers or (length is not None and len(numbers) != length):
+        wanted = "at least one value" if length is None else f"{length} values"
+        raise ValueError(f"{name} must have {wanted}, got {len(numbers)}")
+    return numbers

@@ -1,0 +1,105 @@
+"""Models as plain data: their parameters and settings as JSON values, and back.
+
+A model's *parameters* are the numbers that training finds, its *settings* everything that is
+chosen beforehand. The functions here are exact inverses of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from integrodiff.errors import ModelFileError
+from integrodiff.models.base import ExplicitModel
+from integrodiff.models.classical import EED, PeronaMalik
+from integrodiff.models.integrodifferential import IAD, IID
+from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid
+
+Parameters: TypeAlias = Mapping[str, Any]
+
+CLASSES: dict[str, type[ExplicitModel]] = {
+    "perona-malik": PeronaMalik,
+    "eed": EED,
+    "iid": IID,
+    "iad": IAD,
+}
+
+_LAWS: dict[str, type[ReducedLaw | FullLaw]] = {"reduced": ReducedLaw, "full": FullLaw}
+_COMMON_SETTINGS = ("steps", "theta", "discretisation")
+
+
+def class_name(model: ExplicitModel) -> str:
+    """Return the name that model files use for the class of ``model``."""
+    return next(name for name, kind in CLASSES.items() if kind is type(model))
+
+
+def parameters_of(model: ExplicitModel) -> dict[str, Any]:
+    """Return the trained numbers of a model as JSON values."""
+    match model:
+        case PeronaMalik():
+            own: dict[str, Any] = {"contrast": model.contrast}
+        case EED():
+            own = {"contrast": model.contrast, "scale": model.scale}
+        case IID() | IAD():
+            form = next(name for name, law in _LAWS.items() if law is type(model.law))
+            numbers = {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in asdict(model.law).items()
+            }
+            own = {"form": form, **numbers}
+        case _:
+            raise TypeError(f"no schema for {type(model).__name__}")
+    return {**own, "tau": model.tau}
+
+
+def settings_of(model: ExplicitModel) -> dict[str, Any]:
+    """Return the chosen settings of a model as JSON values."""
+    settings: dict[str, Any] = {name: getattr(model, name) for name in _COMMON_SETTINGS}
+    if isinstance(model, (IID, IAD)):
+        settings["scales"] = asdict(model.scales)
+    return settings
+
+
+def model_from(
+    kind: type[ExplicitModel],
+    parameters: Parameters,
+    settings: Mapping[str, Any],
+    provenance: Mapping[str, Any] | None = None,
+) -> ExplicitModel:
+    """Build a model from its parameters and settings; refuse missing and unknown names."""
+    arguments = dict(parameters)
+    if issubclass(kind, (IID, IAD)):
+        form = arguments.pop("form", None)
+        if form not in _LAWS:
+            raise ModelFileError(
+                f"parameters.form must be one of {', '.join(map(repr, _LAWS))}; got {form!r}"
+            )
+        law = _LAWS[form]
+        names = tuple(law.__dataclass_fields__)
+        exact_names("parameters", arguments, (*names, "tau"))
+        arguments["law"] = law(**{name: arguments.pop(name) for name in names})
+        exact_names("settings", settings, (*_COMMON_SETTINGS, "scales"))
+        exact_names("settings.scales", settings["scales"], tuple(ScaleGrid.__dataclass_fields__))
+        arguments["scales"] = ScaleGrid(**settings["scales"])
+    else:
+        own = ("contrast", "scale") if kind is EED else ("contrast",)
+        exact_names("parameters", arguments, (*own, "tau"))
+        exact_names("settings", settings, _COMMON_SETTINGS)
+    common = {name: settings[name] for name in _COMMON_SETTINGS}
+    return kind(**arguments, **common, provenance=dict(provenance or {}))
+
+
+def exact_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
+    """Refuse a value that is no JSON object with exactly these names."""
+    if not isinstance(mapping, Mapping):
+        raise ModelFileError(f"{where} must be an object with {', '.join(names)}; got {mapping!r}")
+    missing = [name for name in names if name not in mapping]
+    unknown = [name for name in mapping if name not in names]
+    problems = [
+        f"{what} {', '.join(repr(name) for name in found)}"
+        for what, found in (("missing", missing), ("unknown", unknown))
+        if found
+    ]
+    if problems:
+        raise ModelFileError(f"{where}: {'; '.join(problems)} (expected {', '.join(names)})")

@@ -1,0 +1,55 @@
+"""The stages of one diffusion step, in the order the data flows.
+
+``scale_space`` - ``gradient`` - ``structure_tensor`` - ``diffusion_tensor`` - ``divergence`` -
+``evolution`` - ``stability`` - ``step``. A stage imports only earlier ones. Every function takes
+arrays of any namespace of the array API standard: NumPy in float64 is the reference, NumPy in
+float32 and PyTorch tensors run through the very same lines.
+"""
+
+from __future__ import annotations
+
+from integrodiff.stages.diffusion_tensor import diffusion_tensor
+from integrodiff.stages.divergence import divergence, haar_divergence, nonnegativity_divergence
+from integrodiff.stages.evolution import Coupling, Evolution
+from integrodiff.stages.gradient import (
+    Discretisation,
+    Gradient,
+    central_gradient,
+    gradient,
+    haar_gradient,
+    haar_twist,
+)
+from integrodiff.stages.scale_space import blur, cascade, cascade_adjoint, discrete_gaussian
+from integrodiff.stages.stability import stable_step
+from integrodiff.stages.step import evolve, explicit_step, velocity
+from integrodiff.stages.structure_tensor import (
+    SymmetricTensor,
+    multiscale_structure_tensor,
+    trace_tensor,
+)
+
+__all__ = [
+    "Coupling",
+    "Discretisation",
+    "Evolution",
+    "Gradient",
+    "SymmetricTensor",
+    "blur",
+    "cascade",
+    "cascade_adjoint",
+    "central_gradient",
+    "diffusion_tensor",
+    "discrete_gaussian",
+    "divergence",
+    "evolve",
+    "explicit_step",
+    "gradient",
+    "haar_divergence",
+    "haar_gradient",
+    "haar_twist",
+    "multiscale_structure_tensor",
+    "nonnegativity_divergence",
+    "stable_step",
+    "trace_tensor",
+    "velocity",
+]

@@ -1,0 +1,39 @@
+"""What every stage needs to know about arrays: their type, layout and namespace.
+
+All stages work on arrays laid out as ``(*batch, channel, row, column)``. A grey image has one
+channel. Quantities shared by the channels, such as the structure tensor, keep the channel axis
+with length one, so that plain broadcasting applies them to every channel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import array_api_compat
+
+Array: TypeAlias = Any
+"""An array of any namespace the array API standard knows: NumPy, PyTorch and others."""
+
+Scalar: TypeAlias = Any
+"""A Python float, or a zero-dimensional array that carries derivatives."""
+
+CHANNEL, ROW, COLUMN = -3, -2, -1
+
+
+def namespace(array: Array) -> Any:
+    """Return the array API namespace that ``array`` belongs to."""
+    return array_api_compat.array_namespace(array)
+
+
+def exp(value: Scalar) -> Scalar:
+    """Exponential of a Python number or of a zero-dimensional array."""
+    if isinstance(value, (int, float)):
+        return math.exp(value)
+    return namespace(value).exp(value)
+
+
+def slice_along(array: Array, axis: int, start: int | None, stop: int | None) -> Array:
+    """Return ``array[..., start:stop, ...]`` along the (negative) ``axis``."""
+    trailing = (slice(None),) * (-axis - 1)
+    return array[(..., slice(start, stop), *trailing)]

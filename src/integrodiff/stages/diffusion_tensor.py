@@ -1,0 +1,75 @@
+r"""Stage 4: the diffusion tensor :math:`D = g_\lambda(J)`.
+
+The diffusivity :math:`g_\lambda(\mu) = \exp(-\mu / (2\lambda^2))` is applied to the eigenvalues
+:math:`\mu_1 \ge \mu_2 \ge 0` of the structure tensor; the eigenvectors stay. No eigenvector is
+computed. With the mean :math:`m` of the eigenvalues, half their distance :math:`d`, and
+:math:`k = 1 / (2 \lambda^2)`,
+
+.. math::
+    D = \frac{g(\mu_1) + g(\mu_2)}{2} I
+        - k\, e^{-k\mu_2}\, \varphi(2kd) \,(J - m I),
+    \qquad \varphi(x) = \frac{1 - e^{-x}}{x},\quad \varphi(0) = 1 .
+
+:math:`\varphi` is smooth, so D is continuous in J, also where the two eigenvalues meet.
+"""
+
+from __future__ import annotations
+
+from integrodiff.stages._arrays import Array, Scalar, namespace
+from integrodiff.stages.structure_tensor import SymmetricTensor
+
+
+def diffusion_tensor(structure: SymmetricTensor, contrast: Scalar) -> SymmetricTensor:
+    r"""Return :math:`g_\lambda(J)` for every tensor of a field.
+
+    Parameters
+    ----------
+    structure : SymmetricTensor
+        Positive semidefinite tensors J.
+    contrast : scalar
+        :math:`\lambda > 0`, in the unit of the gradient.
+
+    Returns
+    -------
+    tensor : SymmetricTensor
+        Tensors with the eigenvectors of J and eigenvalues in [0, 1].
+    """
+    xp = namespace(structure.xx)
+    rate = 1 / (2 * contrast**2)
+    mean = (structure.xx + structure.yy) / 2
+    deviation = (structure.xx - structure.yy) / 2
+    distance = _safe_sqrt(deviation * deviation + structure.xy * structure.xy)
+    # J is semidefinite, so a negative smaller eigenvalue is rounding. Without the cut-off D
+    # could exceed I, and with it the bound of the step size.
+    smaller = mean - distance
+    smaller = xp.where(smaller > 0, smaller, 0 * smaller)
+
+    larger_diffusivity = xp.exp(-rate * smaller)
+    ratio = xp.exp(-2 * rate * distance)  # of the two diffusivities
+    half_sum = larger_diffusivity * (1 + ratio) / 2
+    slope = larger_diffusivity * rate * _phi(2 * rate * distance)
+    return SymmetricTensor(
+        xx=half_sum - slope * deviation,
+        xy=-slope * structure.xy,
+        yy=half_sum + slope * deviation,
+    )
+
+
+def _safe_sqrt(square: Array) -> Array:
+    """Square root whose derivative at zero is taken as zero instead of infinite.
+
+    Here ``square`` is a sum of squares, so its own derivative vanishes wherever it does.
+    """
+    xp = namespace(square)
+    positive = square > float(xp.finfo(square.dtype).smallest_normal)
+    root = xp.sqrt(xp.where(positive, square, xp.ones_like(square)))
+    return xp.where(positive, root, 0 * square)
+
+
+def _phi(x: Array) -> Array:
+    """``(1 - exp(-x)) / x`` for nonnegative x, continued by one at zero."""
+    xp = namespace(x)
+    # Below this, 1 - x/2 is exact to the last bit of the format.
+    small = x < float(xp.finfo(x.dtype).eps) ** 0.5
+    quotient_from = xp.where(small, xp.ones_like(x), x)
+    return xp.where(small, 1 - x / 2, -xp.expm1(-quotient_from) / quotient_from)

@@ -1,0 +1,93 @@
+r"""Stage 2: the gradient of a smoothed image.
+
+Two discretisations, chosen by name:
+
+``haar``
+    Derivatives live between the pixels, at the corners of the pixel grid. On the 2 x 2 cell
+    ``(u00 u01 / u10 u11)`` around a corner, the Haar coefficients are
+
+    .. math::
+        X &= (-u_{00} + u_{01} - u_{10} + u_{11}) / 2 \\
+        Y &= (-u_{00} - u_{01} + u_{10} + u_{11}) / 2 \\
+        E &= (u_{00} - u_{01} - u_{10} + u_{11}) / 2.
+
+    :math:`(X, Y)` is the gradient; the *twist* :math:`E`, the mixed second difference, is used
+    by the divergence stage alone. An H x W image has (H+1) x (W+1) cells, since half-sample
+    reflection puts one row and one column of ghost pixels around it. All three coefficients are
+    products of two one-dimensional operators, :func:`difference` and :func:`average`.
+``nonnegativity``
+    Central differences at the pixels, as in the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from jaxtyping import Float
+
+from integrodiff.stages._arrays import COLUMN, ROW, Array, namespace, slice_along
+
+Discretisation: TypeAlias = Literal["haar", "nonnegativity"]
+
+
+class Gradient(NamedTuple):
+    """Derivatives along the columns' direction (``x``) and along the rows' direction (``y``)."""
+
+    x: Array
+    y: Array
+
+
+def gradient(
+    image: Float[Array, "*batch channel height width"], discretisation: Discretisation
+) -> Gradient:
+    """Return the gradient at the cells (``haar``) or at the pixels (``nonnegativity``)."""
+    return haar_gradient(image) if discretisation == "haar" else central_gradient(image)
+
+
+def haar_gradient(image: Float[Array, "*batch channel height width"]) -> Gradient:
+    """Return the Haar coefficients X and Y on the (H+1) x (W+1) cells."""
+    return Gradient(
+        x=average(difference(image, COLUMN), ROW),
+        y=average(difference(image, ROW), COLUMN),
+    )
+
+
+def haar_twist(
+    image: Float[Array, "*batch channel height width"],
+) -> Float[Array, "*batch channel height+1 width+1"]:
+    """Return the Haar coefficient E on the (H+1) x (W+1) cells."""
+    return difference(difference(image, COLUMN), ROW) / 2
+
+
+def central_gradient(image: Float[Array, "*batch channel height width"]) -> Gradient:
+    """Return central differences at the pixels under half-sample reflection."""
+
+    def half_sum_of_neighbouring_differences(axis: int) -> Array:
+        step = difference(image, axis)
+        return (slice_along(step, axis, 1, None) + slice_along(step, axis, None, -1)) / 2
+
+    return Gradient(
+        x=half_sum_of_neighbouring_differences(COLUMN),
+        y=half_sum_of_neighbouring_differences(ROW),
+    )
+
+
+def difference(image: Array, axis: int) -> Array:
+    """Differences of neighbours, n to n + 1 values; zero across a reflecting border."""
+    inner = slice_along(image, axis, 1, None) - slice_along(image, axis, None, -1)
+    return pad_with_zero(inner, axis, like=image)
+
+
+def average(image: Array, axis: int) -> Array:
+    """Averages of neighbours, n to n + 1 values; at a reflecting border the pixel itself."""
+    xp = namespace(image)
+    inner = (slice_along(image, axis, 1, None) + slice_along(image, axis, None, -1)) / 2
+    first, last = slice_along(image, axis, None, 1), slice_along(image, axis, -1, None)
+    return xp.concat([first, inner, last], axis=axis)
+
+
+def pad_with_zero(array: Array, axis: int, *, like: Array) -> Array:
+    """Put one zero before and one after ``array``; ``like`` gives the size across ``axis``."""
+    xp = namespace(array)
+    zero = xp.zeros_like(slice_along(like, axis, None, 1))
+    return xp.concat([zero, array, zero], axis=axis)

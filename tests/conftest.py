@@ -1,0 +1,42 @@
+"""Shared by all tests: which models and engines there are, and the profile of hypothesis."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+hypothesis.settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=50,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def photograph() -> NDArray[np.float64]:
+    """A natural image of odd size on the scale [0, 255]."""
+    from skimage.data import camera
+
+    crop: NDArray[np.float64] = camera()[90:185, 180:281].astype(np.float64)
+    return crop
+
+
+@pytest.fixture(scope="session")
+def research_data() -> Path:
+    """The folder with BSDS500, named by an environment variable."""
+    named = os.environ.get("INTEGRODIFF_DATA")
+    if not named:
+        pytest.skip("INTEGRODIFF_DATA does not name a folder with bsds500/images")
+    folder = Path(named)
+    if not (folder / "bsds500" / "images").is_dir():
+        pytest.skip(f"there is no bsds500/images in INTEGRODIFF_DATA={folder}")
+    return folder
