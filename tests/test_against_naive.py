@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-import naive
 import numpy as np
 import pytest
-from cases import FEW_SCALES, MODELS, SIGMA, Image, run
 from numpy.typing import NDArray
 
+import naive
+from cases import FEW_SCALES, MODELS, SIGMA, Image, run
 from integrodiff import EED, IAD, IID, PeronaMalik, ScaleGrid
 from integrodiff.models import ExplicitModel
 
@@ -25,7 +26,7 @@ def noisy(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.float64]:
 
 def by_oracle(model: ExplicitModel, image: NDArray[np.float64]) -> NDArray[np.float64]:
     """Evolve (channels, rows, columns) by the plain loops."""
-    common = {
+    common: dict[str, Any] = {
         "tau": model.tau,
         "steps": model.steps,
         "discretisation": model.discretisation,
@@ -100,14 +101,14 @@ def test_channels_share_their_tensor(name: str, engine: str) -> None:
 )
 @pytest.mark.parametrize("model_class", [IID, IAD])
 def test_every_grid_of_scales(model_class: type[IID | IAD], scales: ScaleGrid) -> None:
-    law = MODELS["iad-reduced"].law  # type: ignore[attr-defined]
+    law = MODELS["iad-reduced"].law
     model = model_class(law=law, tau=0.1, steps=2, scales=scales)
     assert_agrees(model, "numpy", noisy((1, 5, 7)))
 
 
 def test_the_papers_eight_scales_and_ten_steps() -> None:
     model = replace(MODELS["iad-reduced"], scales=ScaleGrid(), steps=10, tau=0.5)
-    assert model.scales != FEW_SCALES  # type: ignore[attr-defined]
+    assert model.scales != FEW_SCALES
     assert_agrees(model, "numpy", noisy((1, 6, 7)))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import dense_matrix, semidefinite_tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 
+from cases import Image, dense_matrix, semidefinite_tensors
 from integrodiff.stages import (
     Discretisation,
     Evolution,
@@ -28,7 +28,7 @@ def matrix_of_minus_divergence(
     tensor: tuple[NDArray[np.float64], ...],
     discretisation: Discretisation,
     theta: float = 0.25,
-) -> NDArray[np.float64]:
+) -> Image:
     field = SymmetricTensor(*(entry[None] for entry in tensor))
 
     return dense_matrix(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import dense_matrix, images
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 
+from cases import dense_matrix, images
 from integrodiff.stages import blur, cascade, cascade_adjoint, discrete_gaussian
 
 scales = st.floats(0, 8)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import images
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from cases import images
 from integrodiff.stages import (
     Gradient,
     SymmetricTensor,

@@ -77,11 +77,17 @@ class TorchEngine(Engine):
             return "PyTorch is not installed; install it with: pip install 'integrodiff[torch]'"
         return None
 
+    def has_gpu(self) -> bool:
+        """Whether PyTorch, which must be installed, can use a GPU."""
+        import torch
+
+        return torch.cuda.is_available()
+
     def threads(self) -> str:
         """Report PyTorch's own setting, or the GPU."""
         import torch
 
-        if torch.cuda.is_available():
+        if self.has_gpu():
             return f"GPU: {torch.cuda.get_device_name()}"
         return str(torch.get_num_threads())
 
@@ -91,7 +97,7 @@ class TorchEngine(Engine):
         """Move the array to PyTorch, run the stages there, and move the result back."""
         import torch
 
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = torch.device("cuda" if self.has_gpu() else "cpu")
 
         def observe(step: int, tensor: torch.Tensor) -> None:
             if callback is not None:
@@ -104,17 +110,20 @@ class TorchEngine(Engine):
         return result
 
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (NumpyEngine(), TorchEngine())}
-"""All engines by name."""
+_NUMPY, _TORCH = NumpyEngine(), TorchEngine()
 
-AUTO_ORDER = ("torch", "numpy")
-"""The rule for ``auto``: the first of these that can run, fastest first."""
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (_NUMPY, _TORCH)}
+"""All engines by name."""
 
 ENGINE_NAMES = ("auto", *ENGINES)
 
 
 def get_engine(name: str = "auto") -> Engine:
     """Return the engine of that name; ``auto`` is the fastest that can run here.
+
+    The rule for ``auto``: PyTorch if it finds a GPU, else NumPy. On a CPU, PyTorch's eager
+    operations are no faster than NumPy's on these arrays, and far slower on a busy machine
+    (``python benchmarks/engines.py``).
 
     Raises
     ------
@@ -124,7 +133,7 @@ def get_engine(name: str = "auto") -> Engine:
         If there is no such engine.
     """
     if name == "auto":
-        return next(ENGINES[n] for n in AUTO_ORDER if ENGINES[n].unavailable() is None)
+        return _TORCH if _TORCH.unavailable() is None and _TORCH.has_gpu() else _NUMPY
     if name not in ENGINES:
         raise ValueError(
             f"unknown engine {name!r}: expected one of {', '.join(map(repr, ENGINE_NAMES))}"

@@ -1,0 +1,97 @@
+"""What ``integrodiff demo`` computes and draws."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff._denoise import denoise
+from integrodiff.models import MODEL_NAMES
+
+_PEAK = 255.0
+_COLUMNS = 3
+_ZOOM = 2
+# Head, camera and tripod of the cameraman, with grass and sky: edges, texture and flat parts.
+_SHOWN = (slice(60, 284), slice(130, 354))
+_MARGIN, _LABEL_HEIGHT, _FONT_SIZE = 28, 40, 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One image of the comparison, and how good it is."""
+
+    title: str
+    image: NDArray[Any]
+    psnr: float | None = None
+    ssim: float | None = None
+    model: str | None = None
+    seconds: float | None = None
+
+
+def panels(sigma: float, *, seed: int, engine: str) -> list[Panel]:
+    """Return the clean and the noisy sample image, and the results of all models.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of the noise that is added; the sum is not clipped.
+    seed : int
+        Seed of the noise.
+    engine : str
+        Who computes.
+    """
+    from skimage.data import camera
+
+    clean = camera().astype(np.float32)
+    noise = np.random.default_rng(seed).normal(0, sigma, clean.shape)
+    noisy = (clean + noise).astype(np.float32)
+    # Whatever an engine does only once, such as importing PyTorch, is no part of the times.
+    denoise(noisy[:16, :16], sigma, model="pm", data_range=_PEAK, engine=engine)
+    results = [Panel(title="clean", image=clean), _measured("noisy", noisy, clean)]
+    for name in MODEL_NAMES:
+        start = time.perf_counter()
+        result = denoise(noisy, sigma, model=name, data_range=_PEAK, engine=engine)
+        seconds = time.perf_counter() - start
+        results.append(replace(_measured(name.upper(), result, clean), model=name, seconds=seconds))
+    return results
+
+
+def comparison(results: list[Panel]) -> NDArray[np.uint8]:
+    """Return all panels on one white sheet, with a label above each; grey, of 8 bits."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    height, width = (_ZOOM * length for length in results[0].image[_SHOWN].shape)
+    rows = -(-len(results) // _COLUMNS)
+    step_x, step_y = width + _MARGIN, height + _LABEL_HEIGHT + _MARGIN
+    sheet = Image.new("L", (_COLUMNS * step_x + _MARGIN, rows * step_y + _MARGIN), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=_FONT_SIZE)
+    for number, panel in enumerate(results):
+        x = _MARGIN + number % _COLUMNS * step_x
+        y = _MARGIN + number // _COLUMNS * step_y
+        middle = y + _LABEL_HEIGHT / 2
+        draw.text((x, middle), panel.title, fill="black", font=font, anchor="lm")
+        if panel.psnr is not None:
+            quality = f"{panel.psnr:.2f} dB"
+            draw.text((x + width, middle), quality, fill="black", font=font, anchor="rm")
+        shown = np.rint(panel.image[_SHOWN]).clip(0, _PEAK).astype(np.uint8)
+        # Every pixel as a square: interpolation would smooth what is to be seen.
+        magnified = shown.repeat(_ZOOM, axis=0).repeat(_ZOOM, axis=1)
+        sheet.paste(Image.fromarray(magnified), (x, y + _LABEL_HEIGHT))
+    return np.array(sheet)
+
+
+def _measured(title: str, image: NDArray[Any], clean: NDArray[Any]) -> Panel:
+    """Return the panel of an image with its distance from the clean one."""
+    from skimage.metrics import structural_similarity
+
+    error = np.mean(np.square(image - clean, dtype=np.float64))
+    return Panel(
+        title=title,
+        image=image,
+        psnr=float(10 * np.log10(_PEAK**2 / error)),
+        ssim=float(structural_similarity(clean, image, data_range=_PEAK)),
+    )
