@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from crops import data_folder, psnr
 from PIL import Image
 
+from crops import data_folder, psnr
 from integrodiff import IAD, ReducedLaw, load_model
 
 

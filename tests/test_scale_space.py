@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 
 from cases import dense_matrix, images
-from integrodiff.stages import blur, cascade, cascade_adjoint, discrete_gaussian
+from integrodiff.stages import blur, cascade, cascade_adjoint, discrete_gaussian, scale_space
 
 scales = st.floats(0, 8)
 
@@ -101,3 +104,38 @@ def test_scale_zero_is_the_identity() -> None:
 def test_decreasing_scales_are_refused() -> None:
     with pytest.raises(ValueError, match="must not decrease"):
         cascade(np.zeros((1, 3, 3)), [2.0, 1.0])
+
+
+@given(st.integers(1, 40), scales)
+def test_matrix_and_shifted_sums_agree(size: int, scale: float) -> None:
+    """Short axes are smoothed by a matrix, long ones by shifted sums: the same operator."""
+    image = np.random.default_rng(size).normal(100, 50, (1, size, 3))
+    taps = discrete_gaussian(scale)
+    by_sums = scale_space._shifted_sum(image, taps, -2)
+    np.testing.assert_allclose(scale_space._smooth_along(image, taps, -2), by_sums, atol=1e-11)
+
+
+def test_long_axes_take_shifted_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = np.random.default_rng(0).normal(100, 50, (1, 20, 30))
+    expected = blur(image, 2.0)
+    monkeypatch.setattr(scale_space, "_LONGEST_MATRIX", 25)
+    monkeypatch.setattr(scale_space, "_blur_matrix", only_of_size(20, scale_space._blur_matrix))
+    np.testing.assert_allclose(blur(image, 2.0), expected, atol=1e-11)
+
+
+def only_of_size(allowed: int, build: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(size: int, taps: tuple[float, ...]) -> Any:
+        assert size == allowed
+        return build(size, taps)
+
+    return guarded
+
+
+@given(images(smallest=2), st.floats(0.1, 4))
+def test_derivative_with_respect_to_the_scale(image: NDArray[np.float64], scale: float) -> None:
+    torch = pytest.importorskip("torch")
+    tensor, width = torch.tensor(image[None]), torch.tensor(scale, dtype=torch.float64)
+    _, tangent = torch.func.jvp(lambda s: blur(tensor, s), (width,), (torch.ones_like(width),))
+    step = 1e-4
+    expected = (smooth(image, scale + step) - smooth(image, scale - step)) / (2 * step)
+    np.testing.assert_allclose(tangent.numpy()[0], expected, atol=1e-3)

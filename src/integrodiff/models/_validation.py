@@ -9,7 +9,13 @@ from typing import Any
 
 
 def finite_number(name: str, value: Any) -> float:
-    """Return ``value`` as a finite Python float."""
+    """Return ``value`` as a finite Python float.
+
+    An array without axes, which may carry derivatives, is checked and returned as it is.
+    """
+    if getattr(value, "shape", None) == () and not isinstance(value, Real):
+        finite_number(name, float(value))
+        return value  # type: ignore[no-any-return]
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
     number = float(value)

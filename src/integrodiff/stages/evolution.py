@@ -31,7 +31,7 @@ class Evolution:
 
     Attributes
     ----------
-    scales : tuple of float
+    scales : tuple of scalars
         Smoothing scales in pixels, not decreasing.
     tensor_weights, flux_weights : tuple of scalars
         Nonnegative weight of each scale in the structure tensor and in the flow. A scale whose
@@ -50,7 +50,7 @@ class Evolution:
         Free parameter of the Haar cell.
     """
 
-    scales: tuple[float, ...]
+    scales: tuple[Scalar, ...]
     tensor_weights: tuple[Scalar, ...]
     flux_weights: tuple[Scalar, ...]
     contrasts: tuple[Scalar, ...]

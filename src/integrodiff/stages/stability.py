@@ -117,7 +117,7 @@ def _terms(evolution: Evolution, theta: float) -> list[tuple[float, float, _Symb
 
     terms: list[tuple[float, float, _Symbol, float]] = []
     for scale, weight in zip(evolution.scales, evolution.flux_weights, strict=True):
-        weight, decay = float(weight), 2 * scale**2
+        weight, decay = float(weight), 2 * float(scale) ** 2
         if weight == 0:
             continue
         if evolution.discretisation == "haar":

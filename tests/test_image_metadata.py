@@ -1,0 +1,197 @@
+"""Image files: profiles, dates, texts and tags that a denoised image keeps."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, PngImagePlugin
+
+from image_samples import HEIGHT, ICC_PROFILE, WIDTH, XMP, exif, values
+from integrodiff._image_files import read_image, write_image
+
+
+def test_png_metadata(tmp_path: Path) -> None:
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Title", "Grain")
+    info.add_itxt("Note", "Körnung", lang="de")
+    info.add_text("Long", "x" * 500, zip=True)
+    info.add_itxt("XML:com.adobe.xmp", XMP)
+    info.add(b"gAMA", struct.pack(">I", 45455))
+    Image.fromarray(values(HEIGHT, WIDTH)).save(
+        tmp_path / "in.png", pnginfo=info, icc_profile=ICC_PROFILE, exif=exif(), dpi=(300, 150)
+    )
+    write_image(tmp_path / "out.png", read_image(tmp_path / "in.png"))
+    with Image.open(tmp_path / "in.png") as old, Image.open(tmp_path / "out.png") as new:
+        new.load()
+        old.load()
+        assert new.info == old.info
+        assert new.info["icc_profile"] == ICC_PROFILE
+        assert new.info["exif"] == exif()
+        assert new.info["dpi"] == pytest.approx((300, 150), abs=0.02)
+        assert new.info["Note"] == "Körnung"
+        assert new.info["xmp"] == XMP
+        assert new.info["gamma"] == pytest.approx(0.45455)
+
+
+def test_jpeg_metadata(tmp_path: Path) -> None:
+    Image.fromarray(values(HEIGHT, WIDTH)).save(
+        tmp_path / "in.jpg",
+        icc_profile=ICC_PROFILE,
+        exif=exif(),
+        dpi=(300, 150),
+        comment=b"by hand",
+        xmp=XMP,
+    )
+    assert write_image(tmp_path / "out.jpg", read_image(tmp_path / "in.jpg")) == ()
+    with Image.open(tmp_path / "out.jpg") as new:
+        expected = {"icc_profile": ICC_PROFILE, "exif": exif(), "dpi": (300, 150)}
+        expected |= {"comment": b"by hand", "xmp": XMP}
+        assert {name: new.info[name] for name in expected} == expected
+
+
+def test_no_resolution_is_made_up(tmp_path: Path) -> None:
+    Image.fromarray(values(HEIGHT, WIDTH)).save(tmp_path / "in.jpg", exif=exif())
+    assert read_image(tmp_path / "in.jpg").metadata.dpi is None
+
+
+def test_tiff_metadata(tmp_path: Path) -> None:
+    description = "Körnung 5 µm".encode()
+    tags: list[Any] = [
+        (270, 2, 0, description, True),
+        (274, 3, 1, 8, True),
+        (306, 2, 0, "2024:05:06 07:08:09", True),
+        (33432, 2, 0, "all of us", True),
+        (700, 1, len(XMP), XMP, True),
+        (33550, 12, 3, (0.5, 0.25, 0.0), True),
+        (286, 5, 1, (7, 2), True),
+    ]
+    tifffile.imwrite(
+        tmp_path / "in.tif",
+        values(HEIGHT, WIDTH, dtype="uint16"),
+        resolution=((1234, 10), (77, 3)),
+        resolutionunit="centimeter",
+        iccprofile=ICC_PROFILE,
+        software="a microscope",
+        metadata=None,
+        extratags=tags,
+    )
+    image = read_image(tmp_path / "in.tif")
+    assert image.notes == ()
+    assert image.metadata.dpi == pytest.approx((123.4 * 2.54, 77 / 3 * 2.54))
+    write_image(tmp_path / "out.tif", image)
+    assert tags_of(tmp_path / "out.tif") == tags_of(tmp_path / "in.tif")
+    assert description in (tmp_path / "out.tif").read_bytes()
+
+
+def tags_of(path: Path, page: int = 0) -> dict[str, Any]:
+    """Return all tags but those that say where the pixels lie."""
+    with tifffile.TiffFile(path) as tif:
+        tags = {tag.name: tag.value for tag in tif.pages[page].aspage().tags}
+    return {name: value for name, value in tags.items() if not name.startswith("Strip")}
+
+
+def test_every_page_keeps_its_own_tags(tmp_path: Path) -> None:
+    with tifffile.TiffWriter(tmp_path / "in.tif") as writer:
+        for number in range(3):
+            writer.write(
+                values(HEIGHT, WIDTH),
+                description=f"slice {number}",
+                resolution=(100 + number, 200),
+                metadata=None,
+            )
+    write_image(tmp_path / "out.tif", read_image(tmp_path / "in.tif"))
+    for number in range(3):
+        tags = tags_of(tmp_path / "out.tif", number)
+        assert tags == tags_of(tmp_path / "in.tif", number)
+        assert tags["ImageDescription"] == f"slice {number}"
+
+
+def test_tags_that_are_left_out_are_named(tmp_path: Path) -> None:
+    tifffile.imwrite(
+        tmp_path / "in.tif",
+        values(HEIGHT, WIDTH),
+        extratags=[(65000, 3, 1, 5, True), (42113, 2, 0, "0", True)],
+    )
+    left_out, missing = read_image(tmp_path / "in.tif").notes
+    assert "65000" in left_out
+    assert "GDAL_NODATA" in missing
+
+
+def test_ome_xml_names_the_new_type(tmp_path: Path) -> None:
+    samples = values(3, HEIGHT, WIDTH, dtype="uint16")
+    tifffile.imwrite(
+        tmp_path / "in.ome.tif",
+        samples,
+        metadata={"axes": "ZYX", "SignificantBits": 12},
+        photometric="minisblack",
+    )
+    image = read_image(tmp_path / "in.ome.tif")
+    write_image(tmp_path / "out.ome.tif", image.with_pixels(image.pixels.astype(np.float32)))
+    with tifffile.TiffFile(tmp_path / "out.ome.tif") as tif:
+        assert tif.ome_metadata is not None
+        assert 'Type="float"' in tif.ome_metadata
+        assert "SignificantBits" not in tif.ome_metadata
+        assert tif.series[0].kind == "ome"
+        assert tif.series[0].axes == "ZYX"
+        assert np.array_equal(tif.asarray(), samples.astype(np.float32))
+
+
+@pytest.mark.parametrize("source", [".jpg", ".png"])
+def test_metadata_travels_to_tiff_and_back(tmp_path: Path, source: str) -> None:
+    Image.fromarray(values(HEIGHT, WIDTH, 3)).save(
+        tmp_path / f"in{source}", icc_profile=ICC_PROFILE, exif=exif(), dpi=(300, 300)
+    )
+    notes = write_image(tmp_path / "out.tif", read_image(tmp_path / f"in{source}"))
+    assert len(notes) == 1
+    assert "EXIF" in notes[0]
+    tags = tags_of(tmp_path / "out.tif")
+    assert tags["InterColorProfile"] == ICC_PROFILE
+    assert tags["Orientation"] == 6
+    assert tags["XResolution"][0] / tags["XResolution"][1] == pytest.approx(300, abs=0.02)
+    assert write_image(tmp_path / "again.png", read_image(tmp_path / "out.tif")) == ()
+    with Image.open(tmp_path / "again.png") as again:
+        assert again.info["icc_profile"] == ICC_PROFILE
+        assert again.getexif()[0x0112] == 6
+        assert again.info["dpi"] == pytest.approx((300, 300), abs=0.02)
+
+
+def test_what_another_format_cannot_take_is_said(tmp_path: Path) -> None:
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Title", "Grain")
+    Image.fromarray(values(HEIGHT, WIDTH)).save(tmp_path / "in.png", pnginfo=info)
+    Image.fromarray(values(HEIGHT, WIDTH)).save(tmp_path / "in.jpg", comment=b"by hand")
+    tifffile.imwrite(tmp_path / "in.tif", values(HEIGHT, WIDTH), description="grain")
+    for name, lost in (("in.png", "text"), ("in.jpg", "comment"), ("in.tif", "descriptions")):
+        image = read_image(tmp_path / name)
+        for suffix in {".png", ".jpg", ".tif"} - {name[2:]}:
+            (note,) = write_image(tmp_path / f"out{suffix}", image, overwrite=True)
+            assert lost in note
+
+
+def test_black_stays_black_where_white_was_zero(tmp_path: Path) -> None:
+    samples = values(HEIGHT, WIDTH)
+    tifffile.imwrite(tmp_path / "in.tif", samples, photometric="miniswhite")
+    write_image(tmp_path / "out.png", read_image(tmp_path / "in.tif"))
+    assert np.array_equal(read_image(tmp_path / "out.png").pixels, 255 - samples)
+
+
+def test_writing_is_silent(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    bad_tag = (65001, 2, 0, "x" * 40, True)
+    tifffile.imwrite(tmp_path / "in.tif", values(HEIGHT, WIDTH), extratags=[bad_tag])
+    with tifffile.TiffFile(tmp_path / "in.tif") as tif:
+        entry = tif.pages.first.tags[65001].offset
+    data = bytearray((tmp_path / "in.tif").read_bytes())
+    data[entry + 8 : entry + 12] = b"\xff\xff\xff\x7f"  # its value lies far behind the file
+    (tmp_path / "in.tif").write_bytes(data)
+    image = read_image(tmp_path / "in.tif")
+    assert any("65001" in note for note in image.notes)
+    write_image(tmp_path / "out.tif", image)
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
