@@ -103,6 +103,12 @@ def remover(*keys: Any) -> Callable[[dict[str, Any]], None]:
         ("", "not valid JSON"),
         ("{", "not valid JSON"),
         ("[]", "not a model file"),
+        ("[" * 100_000, "not valid JSON"),
+        (
+            edited(setter("parameters", "tau", value=0)).replace(": 0}", ": 1" + "0" * 400 + "}"),
+            "finite",
+        ),
+        (edited(setter("version", value=7)).replace(": 7", ": " + "7" * 5000), "too long"),
         ("{}", "not a model file"),
         (edited(setter("schema", value="other")), "not a model file"),
         (edited(setter("version", value=2)), "version 2 of the schema is not supported"),

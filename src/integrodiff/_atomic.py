@@ -25,7 +25,7 @@ def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     if not overwrite and path.exists():
         raise FileExistsError(f"{path} exists already")
-    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(6)}.part{path.suffix}")
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
     # Created here, so that it gets the permissions of any new file of this user.
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:

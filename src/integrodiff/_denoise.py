@@ -125,9 +125,10 @@ def _evolved(
         if callback is not None:
             callback(step, original(array))
 
+    watcher = None if callback is None else observe
     canonical = image[None] if channel_axis is None else np.moveaxis(image, axis, -3)
     scaled = canonical * image.dtype.type(factor)
-    result = original(evolve(scaled, model.evolution(sigma * factor), observe))
+    result = original(evolve(scaled, model.evolution(sigma * factor), watcher))
     if not np.isfinite(result).all():
         raise ValueError(
             f"the grey values, up to {np.abs(image).max():g}, are too large for {image.dtype} "

@@ -103,10 +103,12 @@ class TorchEngine(Engine):
             if callback is not None:
                 callback(step, tensor.cpu().numpy())
 
+        # Without a watcher a GPU need not wait for the CPU after each step.
+        watcher = None if callback is None else observe
         with torch.inference_mode():
             # A copy: PyTorch takes no array with negative strides or without write access.
             tensor = torch.tensor(np.array(image, order="C"), device=device)
-            result: FloatImage = evolve(tensor, evolution, observe).cpu().numpy()
+            result: FloatImage = evolve(tensor, evolution, watcher).cpu().numpy()
         return result
 
 

@@ -18,7 +18,10 @@ def finite_number(name: str, value: Any) -> float:
         return value  # type: ignore[no-any-return]
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {number}")
     return number

@@ -105,8 +105,12 @@ def model_from_json(text: str) -> Model:
         document = json.loads(
             text, parse_constant=_refuse_constant, object_pairs_hook=_unique_names
         )
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ModelFileError(f"not valid JSON: {error}") from error
+    except ModelFileError:
+        raise
+    except ValueError as error:  # a whole number of thousands of digits
+        raise ModelFileError(f"a number is too long: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ModelFileError(f'not a model file: it must be an object with "schema": "{SCHEMA}"')
     if document.get("version") != VERSION:
