@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import naive
 from cases import FEW_SCALES, MODELS, SIGMA, Image, run
-from integrodiff import EED, IAD, IID, PeronaMalik, ScaleGrid
+from integrodiff import EED, IAD, IID, FullLaw, PeronaMalik, ScaleGrid
 from integrodiff.models import ExplicitModel
 
 SHAPES = [(7, 9), (8, 5), (1, 6), (6, 1), (1, 1), (2, 2)]
@@ -40,8 +40,8 @@ def by_oracle(model: ExplicitModel, image: NDArray[np.float64]) -> NDArray[np.fl
         case IID() | IAD():
             grid = model.scales
             scales = np.geomspace(grid.smallest, grid.largest, grid.count).tolist()
-            if hasattr(model.law, "gammas"):
-                gammas, lambdas = model.law.gammas, model.law.lambdas
+            if isinstance(model.law, FullLaw):
+                gammas, lambdas = list(model.law.gammas), list(model.law.lambdas)
             else:
                 law = model.law
                 gammas, lambdas = naive.reduced_law(

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """Parameters: what is accepted, what is refused, and how noise levels are joined."""
 
 from __future__ import annotations

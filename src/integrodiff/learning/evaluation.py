@@ -1,0 +1,57 @@
+"""Mean PSNR of models on clean images with noise of given levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from integrodiff.engines import get_engine
+from integrodiff.learning.images import CleanImages, noise
+from integrodiff.learning.parameters import decibels
+from integrodiff.models import Model
+
+
+def mean_psnr(
+    model: Model,
+    images: CleanImages,
+    levels: Sequence[float],
+    *,
+    engine: str = "auto",
+    batch: int = 4,
+    callback: Callable[[int], object] | None = None,
+) -> dict[float, float]:
+    """Return the mean over the images of the PSNR in dB, for each noise level.
+
+    Parameters
+    ----------
+    model : Model
+        The denoiser.
+    images : CleanImages
+        The clean images; each gets the noise that belongs to it.
+    levels : sequence of float
+        Noise levels on the scale [0, 255].
+    engine : str
+        Who computes, in float32.
+    batch : int
+        Images at a time.
+    callback : callable, optional
+        Called with the number of images done, after each batch.
+    """
+    runner = get_engine(engine)
+    result = {}
+    for level in levels:
+        evolution = model.evolution(level)
+        psnr: list[float] = []
+        for first in range(0, len(images), batch):
+            clean = images.pixels[first : first + batch]
+            noisy = clean + np.stack(
+                [noise(level, first + i, clean.shape[1:]) for i in range(len(clean))]
+            )
+            denoised = runner.evolve(noisy[:, None], evolution)[:, 0]
+            error = np.mean((denoised.astype(np.float64) - clean) ** 2, axis=(1, 2))
+            psnr += decibels(error).tolist()
+            if callback is not None:
+                callback(len(clean))
+        result[float(level)] = float(np.mean(psnr))
+    return result

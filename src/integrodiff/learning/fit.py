@@ -1,0 +1,398 @@
+"""Levenberg-Marquardt training of a model's few parameters.
+
+The unknowns are logarithms of at most a few dozen numbers; the residual is a whole set of images.
+Gauss-Newton with exact tangents converges in about ten iterations. One iteration needs the
+linearisation at one point (see :mod:`integrodiff.learning.tangents`); a rejected trial costs as
+much as an accepted one, an accepted one is the next iteration's linearisation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff._atomic import atomic_write
+from integrodiff.learning.images import CleanImages
+from integrodiff.learning.parameters import (
+    LOG_TO_DECIBELS,
+    Parameterisation,
+    Vector,
+    decibels,
+    smoothness,
+)
+from integrodiff.learning.tangents import Item, Linearisation, Lineariser, TorchLineariser
+from integrodiff.models import ExplicitModel
+
+Loss = Literal["psnr", "mse"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """How to train.
+
+    Attributes
+    ----------
+    loss : {"psnr", "mse"}
+        ``psnr`` minimises the mean over examples of the logarithm of the mean squared error, so
+        that all noise levels count alike; ``mse``, the paper's, the mean squared error itself.
+    penalty : float
+        Weight of the smoothness over the scales of a full law, at one noise level; in dB for
+        the loss ``psnr``.
+    phases : sequence of (int or None)
+        Number of images in each phase; None stands for all. Early phases find the region on a
+        few images, the last one counts.
+    iterations : int
+        Largest number of accepted steps in each phase.
+    tolerance : float
+        A phase ends when a step promises and brings less than this decrease of the loss: in dB
+        for ``psnr``, relative for ``mse``.
+    seed : int
+        Which images the early phases take.
+    """
+
+    loss: Loss = "psnr"
+    penalty: float = 0.0
+    phases: tuple[int | None, ...] = (16, None)
+    iterations: int = 30
+    tolerance: float = 1e-4
+    seed: int = 0
+
+
+@dataclass
+class _State:
+    """Where a training run stands; what a checkpoint holds."""
+
+    start: int = 0
+    phase: int = 0
+    iteration: int = 0
+    vector: list[float] = field(default_factory=list)
+    damping: float = 1e-2
+    finished_starts: list[tuple[float, list[float]]] = field(default_factory=list)
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One accepted step, as logged and shown."""
+
+    start: int
+    phase: int
+    images: int
+    iteration: int
+    loss: float
+    psnr: float
+    damping: float
+    seconds: float
+    parameters: dict[str, float]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What training found.
+
+    Attributes
+    ----------
+    model : ExplicitModel
+        The model with the trained parameters.
+    loss : float
+        Final loss on all training examples.
+    psnr : float
+        Mean PSNR on them in dB.
+    by_level : dict
+        The same for each noise level.
+    """
+
+    model: ExplicitModel
+    loss: float
+    psnr: float
+    by_level: dict[float, float]
+
+
+def fit(
+    starts: ExplicitModel | Sequence[ExplicitModel],
+    images: CleanImages,
+    levels: Sequence[float],
+    *,
+    settings: FitSettings | None = None,
+    fixed: Sequence[str] = (),
+    lineariser: Callable[[Parameterisation, CleanImages], Lineariser] = TorchLineariser,
+    checkpoint: Path | None = None,
+    log: Path | None = None,
+    callback: Callable[[Progress], object] | None = None,
+) -> FitResult:
+    """Train the parameters of a model on clean images with noise of the given levels.
+
+    Parameters
+    ----------
+    starts : model or sequence of models
+        Where to start. Of several, which must share class and settings, the one that is best
+        after the first phase goes on.
+    images : CleanImages
+        The clean images.
+    levels : sequence of float
+        Noise levels; the parameters are for all of them together.
+    settings : FitSettings, optional
+        Loss, penalty, phases and tolerances.
+    fixed : sequence of str
+        Names of parameters that keep the values of the (first) start.
+    lineariser : callable
+        Makes the object that computes errors and tangents.
+    checkpoint : path, optional
+        File that holds the state after every step. If it is there already and belongs to the
+        same training, the run goes on from it.
+    log : path, optional
+        File that gets one line of JSON for each step.
+    callback : callable, optional
+        Called with a :class:`Progress` after each step.
+    """
+    settings = settings or FitSettings()
+    first = [starts] if isinstance(starts, ExplicitModel) else list(starts)
+    parameterisation = Parameterisation(first[0], levels, fixed)
+    trainer = _Trainer(
+        parameterisation,
+        [parameterisation.vector(start) for start in first],
+        images,
+        settings,
+        lineariser(parameterisation, images),
+        _Journal(checkpoint, log, callback, _identity(first, images, levels, fixed, settings)),
+    )
+    return trainer.run()
+
+
+class _Trainer:
+    """Runs the starts and the phases."""
+
+    def __init__(
+        self,
+        parameterisation: Parameterisation,
+        starts: list[Vector],
+        images: CleanImages,
+        settings: FitSettings,
+        lineariser: Lineariser,
+        journal: _Journal,
+    ) -> None:
+        self.parameterisation = parameterisation
+        self.starts = starts
+        self.images = images
+        self.settings = settings
+        self.lineariser = lineariser
+        self.journal = journal
+        self.state = journal.load() or _State(vector=starts[0].tolist())
+
+    def run(self) -> FitResult:
+        state = self.state
+        while not state.done:
+            final_loss = self._phase()
+            if state.phase == 0 and len(self.starts) > 1:
+                state.finished_starts.append((final_loss, state.vector))
+                if len(state.finished_starts) < len(self.starts):
+                    state.start += 1
+                    state.vector = self.starts[state.start].tolist()
+                    state.iteration, state.damping = 0, _State.damping
+                    continue
+                _, state.vector = min(state.finished_starts)
+            state.phase += 1
+            state.iteration, state.damping = 0, _State.damping
+            state.done = state.phase == len(self.settings.phases)
+            self.journal.save(state)
+        vector = np.array(state.vector)
+        items = self._items(None)
+        lin = self.lineariser.linearise(vector, items)
+        psnr = decibels(lin.error)
+        by_level = {
+            level: float(psnr[[i for i, item in enumerate(items) if item[1] == level]].mean())
+            for level in self.parameterisation.levels
+        }
+        return FitResult(
+            self.parameterisation.model(vector),
+            self._objective(lin, vector)[0],
+            float(psnr.mean()),
+            by_level,
+        )
+
+    def _items(self, count: int | None) -> list[Item]:
+        """Return the examples of a phase: the same few images at every level, or all."""
+        order = np.random.default_rng(self.settings.seed).permutation(len(self.images))
+        numbers = sorted(int(n) for n in order[:count])
+        return [(n, level) for level in self.parameterisation.levels for n in numbers]
+
+    def _phase(self) -> float:
+        """Run Levenberg-Marquardt on the images of one phase; return the final loss."""
+        state, settings = self.state, self.settings
+        items = self._items(settings.phases[state.phase])
+        vector = np.array(state.vector)
+        lin = self.lineariser.linearise(vector, items)
+        loss, gradient, curvature = self._objective(lin, vector)
+        while state.iteration < settings.iterations:
+            began = time.perf_counter()
+            moved = self._accepted_step(vector, loss, gradient, curvature, items)
+            if moved is None:
+                break
+            decrease = loss - moved[1]
+            vector, loss, gradient, curvature, lin = moved
+            state.iteration += 1
+            state.vector = vector.tolist()
+            self.journal.step(
+                state, self._progress(vector, loss, lin, len(items), time.perf_counter() - began)
+            )
+            scale = 1.0 if settings.loss == "psnr" else abs(loss)
+            if decrease < settings.tolerance * scale:
+                break
+        return loss
+
+    def _accepted_step(
+        self,
+        vector: Vector,
+        loss: float,
+        gradient: NDArray[np.float64],
+        curvature: NDArray[np.float64],
+        items: list[Item],
+    ) -> tuple[Vector, float, NDArray[np.float64], NDArray[np.float64], Linearisation] | None:
+        """Return the first trial that lowers the loss, or None if none does."""
+        state = self.state
+        for _ in range(12):
+            # Marquardt's scaling; the constant keeps directions without any effect still.
+            diagonal = np.diag(curvature)
+            damped = curvature + np.diag(state.damping * diagonal + 1e-12 * diagonal.max())
+            step = -np.linalg.solve(damped, gradient)
+            step *= min(1.0, 1.0 / np.abs(step).max())  # at most a factor of e at once
+            trial = vector + step
+            lin = self.lineariser.linearise(trial, items)
+            new = self._objective(lin, trial)
+            if new[0] < loss:
+                state.damping = max(state.damping / 5, 1e-7)
+                # The step size beyond its bound has no effect: store what is used.
+                stored = self.parameterisation.vector(self.parameterisation.model(trial))
+                return stored, *new, lin
+            promised = -float(gradient @ step) / 2
+            scale = 1.0 if self.settings.loss == "psnr" else abs(loss)
+            if promised < 0.1 * self.settings.tolerance * scale:
+                return None
+            state.damping *= 4
+        return None
+
+    def _objective(
+        self, lin: Linearisation, vector: Vector
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """Return the loss with its gradient and its Gauss-Newton curvature."""
+        if self.settings.loss == "psnr":
+            loss = float(-decibels(lin.error).mean())
+            weights = LOG_TO_DECIBELS / lin.error
+        else:
+            loss = float(lin.error.mean())
+            weights = np.ones_like(lin.error)
+        gradient = 2 * np.mean(weights[:, None] * lin.gradient, axis=0)
+        curvature = 2 * np.mean(weights[:, None, None] * lin.curvature, axis=0)
+        if self.settings.penalty:
+            loss += self._add_penalty(vector, gradient, curvature)
+        return loss, gradient, curvature
+
+    def _add_penalty(
+        self, vector: Vector, gradient: NDArray[np.float64], curvature: NDArray[np.float64]
+    ) -> float:
+        """Add the smoothness penalty's derivatives in place; return its value."""
+        if len(self.parameterisation.levels) != 1:
+            raise ValueError("the smoothness penalty is for training at one noise level")
+        model = self.parameterisation.model(vector)
+        residual, derivative = smoothness(model, self.parameterisation.levels[0])
+        count = derivative.shape[1] // 2
+        names = [f"gammas[{i}]" for i in range(count)] + [f"lambdas[{i}]" for i in range(count)]
+        jacobian = np.zeros((len(residual), len(vector)))
+        for column, name in enumerate(self.parameterisation.names):
+            if name in names:
+                jacobian[:, column] = derivative[:, names.index(name)]
+        weight = self.settings.penalty
+        gradient += 2 * weight * jacobian.T @ residual
+        curvature += 2 * weight * jacobian.T @ jacobian
+        return float(weight * residual @ residual)
+
+    def _progress(
+        self, vector: Vector, loss: float, lin: Linearisation, count: int, seconds: float
+    ) -> Progress:
+        return Progress(
+            start=self.state.start,
+            phase=self.state.phase,
+            images=count,
+            iteration=self.state.iteration,
+            loss=loss,
+            psnr=float(decibels(lin.error).mean()),
+            damping=self.state.damping,
+            seconds=seconds,
+            parameters=dict(zip(self.parameterisation.names, np.exp(vector).tolist(), strict=True)),
+        )
+
+
+class _Journal:
+    """Checkpoints, the log, and whoever watches."""
+
+    def __init__(
+        self,
+        checkpoint: Path | None,
+        log: Path | None,
+        callback: Callable[[Progress], object] | None,
+        identity: str,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.log = log
+        self.callback = callback
+        self.identity = identity
+
+    def load(self) -> _State | None:
+        """Return the state of an interrupted run of this very training, if there is one."""
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return None
+        try:
+            document = json.loads(self.checkpoint.read_text(encoding="utf-8"))
+            identity, state = document["identity"], _State(**document["state"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{self.checkpoint} is not a checkpoint: {error}") from error
+        if identity != self.identity:
+            raise ValueError(
+                f"{self.checkpoint} belongs to another training (other images, start, levels or "
+                "settings); remove it, or name another file"
+            )
+        state.finished_starts = [(loss, vector) for loss, vector in state.finished_starts]
+        return state
+
+    def save(self, state: _State) -> None:
+        """Replace the checkpoint whole."""
+        if self.checkpoint is None:
+            return
+        document = {"identity": self.identity, "state": asdict(state)}
+        with atomic_write(self.checkpoint, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(document), encoding="utf-8")
+
+    def step(self, state: _State, progress: Progress) -> None:
+        """Record one accepted step."""
+        self.save(state)
+        if self.log is not None:
+            with self.log.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(asdict(progress)) + "\n")
+        if self.callback is not None:
+            self.callback(progress)
+
+
+def _identity(
+    starts: Sequence[ExplicitModel],
+    images: CleanImages,
+    levels: Sequence[float],
+    fixed: Sequence[str],
+    settings: FitSettings,
+) -> str:
+    """Return a hash of all that determines a training."""
+    parts: list[Any] = [
+        [repr(start) for start in starts],
+        images.fingerprint,
+        [float(level) for level in levels],
+        sorted(fixed),
+        asdict(settings),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
