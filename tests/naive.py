@@ -367,12 +367,14 @@ def integrodifferential(
     tau: float,
     steps: int,
     coupling: str = "tensor",
-    quadrature: bool = True,
+    quadrature: str = "gradient",
     discretisation: str = "haar",
     theta: float = 0.25,
 ) -> Array:
     """Return integrodifferential diffusion: IAD for coupling "tensor", IID for "trace"."""
-    quadratures = quadrature_weights(scales) if quadrature else [1.0] * len(scales)
+    quadratures = [1.0] * len(scales) if quadrature == "none" else quadrature_weights(scales)
+    if quadrature == "variance" and len(scales) > 1:
+        quadratures = [w * float(scale) for w, scale in zip(quadratures, scales, strict=True)]
     weights = [w * gamma**2 for w, gamma in zip(quadratures, gammas, strict=True)]
     return evolve(
         image,

@@ -53,7 +53,7 @@ def by_oracle(model: ExplicitModel, image: NDArray[np.float64]) -> NDArray[np.fl
                 lambdas=lambdas,
                 scales=scales,
                 coupling="trace" if isinstance(model, IID) else "tensor",
-                quadrature=grid.quadrature == "gradient",
+                quadrature=grid.quadrature,
                 **common,
             )
     raise TypeError(type(model))
@@ -96,6 +96,7 @@ def test_channels_share_their_tensor(name: str, engine: str) -> None:
     [
         ScaleGrid(count=3, smallest=0.2, largest=7.0),
         ScaleGrid(count=3, smallest=0.2, largest=7.0, quadrature="none"),
+        ScaleGrid(count=3, smallest=0.2, largest=7.0, quadrature="variance"),
         ScaleGrid(count=1, smallest=1.5, largest=1.5),
     ],
 )

@@ -104,6 +104,9 @@ def test_quadrature_integrates_over_the_scales() -> None:
     integral = np.dot(grid.quadrature_weights, np.exp(-np.array(grid.scales)))
     assert integral == pytest.approx(np.exp(-0.01) - np.exp(-7.0), rel=1e-3)
     assert ScaleGrid(quadrature="none").quadrature_weights == (1.0,) * 8
+    over_variance = replace(grid, quadrature="variance")
+    integral = np.dot(over_variance.quadrature_weights, np.exp(-(np.array(grid.scales) ** 2)))
+    assert integral == pytest.approx(0.5, rel=1e-3)
 
 
 def test_reduced_law_is_the_papers() -> None:
@@ -126,8 +129,11 @@ class TestStableStep:
 
     def test_shipped_iad_has_room_to_its_bound(self) -> None:
         model = load_model("iad")
+        assert model.evolution(30.0).tau < 0.4 * model.stable_step(30.0)
+
+    def test_value_for_the_eight_scales_of_the_paper(self) -> None:
+        model = IAD(law=ReducedLaw(alpha=0.0126, beta=7.18, lambda_0=1.064), tau=0.571)
         assert model.stable_step(30.0) == pytest.approx(1.52, abs=0.01)
-        assert model.evolution(30.0).tau < 0.5 * model.stable_step(30.0)
 
     @pytest.mark.parametrize("name", MODELS)
     def test_larger_steps_are_refused_with_the_bound(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``integrodiff denoise``, ``integrodiff demo`` and ``integrodiff info``.
+"""The command line: ``integrodiff denoise``, ``demo``, ``train`` and ``info``.
 
 ====  ==============================================================================
 code  meaning
@@ -6,8 +6,8 @@ code  meaning
 0     done
 1     unexpected error: a fault of the program, or not enough memory
 2     wrong usage: arguments, noise level, model or engine name, engine that cannot
-      run here, grey range that is unclear
-3     the input, image or model file, cannot be read or used
+      run here, grey range that is unclear, training without PyTorch
+3     the input, image or model file, cannot be read, used or downloaded
 4     the output cannot be written, or exists already
 130   interrupted by Ctrl-C
 ====  ==============================================================================
@@ -26,6 +26,7 @@ from integrodiff._version import __version__
 from integrodiff.cli.demo import demo
 from integrodiff.cli.denoise import denoise
 from integrodiff.cli.info import info
+from integrodiff.cli.train import train
 
 _EPILOG = """\
 Exit codes:
@@ -33,7 +34,7 @@ Exit codes:
 - 0: done
 - 1: unexpected error; set INTEGRODIFF_DEBUG=1 in the environment to see the traceback
 - 2: wrong usage
-- 3: the input, image or model file, cannot be read or used
+- 3: the input, image or model file, cannot be read, used or downloaded
 - 4: the output cannot be written, or exists already
 - 130: interrupted by Ctrl-C
 """
@@ -50,6 +51,7 @@ app = typer.Typer(
 )
 app.command(epilog=_EPILOG)(denoise)
 app.command(epilog=_EPILOG)(demo)
+app.command(epilog=_EPILOG)(train)
 app.command(epilog=_EPILOG)(info)
 
 

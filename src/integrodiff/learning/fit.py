@@ -30,6 +30,7 @@ from integrodiff.learning.parameters import (
 )
 from integrodiff.learning.tangents import Item, Linearisation, Lineariser, TorchLineariser
 from integrodiff.models import ExplicitModel
+from integrodiff.models.schema import settings_of
 
 Loss = Literal["psnr", "mse"]
 
@@ -46,20 +47,23 @@ class FitSettings:
     penalty : float
         Weight of the smoothness over the scales of a full law, at one noise level; in dB for
         the loss ``psnr``.
+    level_weights : sequence of (float, float)
+        Noise levels that count more or less than the others, with their weights.
     phases : sequence of (int or None)
         Number of images in each phase; None stands for all. Early phases find the region on a
         few images, the last one counts.
     iterations : int
         Largest number of accepted steps in each phase.
     tolerance : float
-        A phase ends when a step promises and brings less than this decrease of the loss: in dB
-        for ``psnr``, relative for ``mse``.
+        The last phase ends when a step brings less than this decrease of the loss: in dB for
+        ``psnr``, relative for ``mse``. Earlier phases end at ten times as much.
     seed : int
         Which images the early phases take.
     """
 
     loss: Loss = "psnr"
     penalty: float = 0.0
+    level_weights: tuple[tuple[float, float], ...] = ()
     phases: tuple[int | None, ...] = (16, None)
     iterations: int = 30
     tolerance: float = 1e-4
@@ -75,6 +79,7 @@ class _State:
     iteration: int = 0
     vector: list[float] = field(default_factory=list)
     damping: float = 1e-2
+    converged: bool = False
     finished_starts: list[tuple[float, list[float]]] = field(default_factory=list)
     done: bool = False
 
@@ -155,6 +160,11 @@ def fit(
     """
     settings = settings or FitSettings()
     first = [starts] if isinstance(starts, ExplicitModel) else list(starts)
+    for start in first:
+        if type(start) is not type(first[0]) or settings_of(start) != settings_of(first[0]):
+            raise ValueError(
+                f"starts must share class and settings; {start!r} differs from {first[0]!r}"
+            )
     parameterisation = Parameterisation(first[0], levels, fixed)
     trainer = _Trainer(
         parameterisation,
@@ -196,11 +206,11 @@ class _Trainer:
                 if len(state.finished_starts) < len(self.starts):
                     state.start += 1
                     state.vector = self.starts[state.start].tolist()
-                    state.iteration, state.damping = 0, _State.damping
+                    self._begin_anew()
                     continue
                 _, state.vector = min(state.finished_starts)
             state.phase += 1
-            state.iteration, state.damping = 0, _State.damping
+            self._begin_anew()
             state.done = state.phase == len(self.settings.phases)
             self.journal.save(state)
         vector = np.array(state.vector)
@@ -213,10 +223,14 @@ class _Trainer:
         }
         return FitResult(
             self.parameterisation.model(vector),
-            self._objective(lin, vector)[0],
+            self._objective(lin, vector, items)[0],
             float(psnr.mean()),
             by_level,
         )
+
+    def _begin_anew(self) -> None:
+        """Forget what belongs to one start and phase."""
+        self.state.iteration, self.state.damping, self.state.converged = 0, _State.damping, False
 
     def _items(self, count: int | None) -> list[Item]:
         """Return the examples of a phase: the same few images at every level, or all."""
@@ -230,8 +244,8 @@ class _Trainer:
         items = self._items(settings.phases[state.phase])
         vector = np.array(state.vector)
         lin = self.lineariser.linearise(vector, items)
-        loss, gradient, curvature = self._objective(lin, vector)
-        while state.iteration < settings.iterations:
+        loss, gradient, curvature = self._objective(lin, vector, items)
+        while state.iteration < settings.iterations and not state.converged:
             began = time.perf_counter()
             moved = self._accepted_step(vector, loss, gradient, curvature, items)
             if moved is None:
@@ -240,13 +254,17 @@ class _Trainer:
             vector, loss, gradient, curvature, lin = moved
             state.iteration += 1
             state.vector = vector.tolist()
+            state.converged = decrease < self._tolerance(loss)
             self.journal.step(
                 state, self._progress(vector, loss, lin, len(items), time.perf_counter() - began)
             )
-            scale = 1.0 if settings.loss == "psnr" else abs(loss)
-            if decrease < settings.tolerance * scale:
-                break
         return loss
+
+    def _tolerance(self, loss: float) -> float:
+        """Smallest decrease of the loss that is worth another step."""
+        last = self.state.phase == len(self.settings.phases) - 1
+        unit = 1.0 if self.settings.loss == "psnr" else abs(loss)
+        return self.settings.tolerance * unit * (1 if last else 10)
 
     def _accepted_step(
         self,
@@ -258,39 +276,43 @@ class _Trainer:
     ) -> tuple[Vector, float, NDArray[np.float64], NDArray[np.float64], Linearisation] | None:
         """Return the first trial that lowers the loss, or None if none does."""
         state = self.state
+        if not curvature.any():
+            return None  # nothing that is free has any effect here
         for _ in range(12):
-            # Marquardt's scaling; the constant keeps directions without any effect still.
+            # Marquardt's scaling. The floor holds parameters back that hardly matter; each may
+            # change by a factor of e at once, whatever the others do.
             diagonal = np.diag(curvature)
-            damped = curvature + np.diag(state.damping * diagonal + 1e-12 * diagonal.max())
-            step = -np.linalg.solve(damped, gradient)
-            step *= min(1.0, 1.0 / np.abs(step).max())  # at most a factor of e at once
-            trial = vector + step
+            floor = 1e-6 * diagonal.max()
+            damped = curvature + np.diag(state.damping * (diagonal + floor) + 1e-3 * floor)
+            step = np.clip(-np.linalg.solve(damped, gradient), -1.0, 1.0)
+            # Through the model, which keeps the step size within its bound.
+            trial = self.parameterisation.vector(self.parameterisation.model(vector + step))
             lin = self.lineariser.linearise(trial, items)
-            new = self._objective(lin, trial)
+            new = self._objective(lin, trial, items)
             if new[0] < loss:
                 state.damping = max(state.damping / 5, 1e-7)
-                # The step size beyond its bound has no effect: store what is used.
-                stored = self.parameterisation.vector(self.parameterisation.model(trial))
-                return stored, *new, lin
+                return trial, *new, lin
             promised = -float(gradient @ step) / 2
-            scale = 1.0 if self.settings.loss == "psnr" else abs(loss)
-            if promised < 0.1 * self.settings.tolerance * scale:
+            if promised < 0.1 * self._tolerance(loss):
                 return None
             state.damping *= 4
         return None
 
     def _objective(
-        self, lin: Linearisation, vector: Vector
+        self, lin: Linearisation, vector: Vector, items: Sequence[Item]
     ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """Return the loss with its gradient and its Gauss-Newton curvature."""
+        given = dict(self.settings.level_weights)
+        share = np.array([given.get(level, 1.0) for _, level in items])
+        share /= share.sum()
         if self.settings.loss == "psnr":
-            loss = float(-decibels(lin.error).mean())
-            weights = LOG_TO_DECIBELS / lin.error
+            loss = float(-share @ decibels(lin.error))
+            weights = share * LOG_TO_DECIBELS / lin.error
         else:
-            loss = float(lin.error.mean())
-            weights = np.ones_like(lin.error)
-        gradient = 2 * np.mean(weights[:, None] * lin.gradient, axis=0)
-        curvature = 2 * np.mean(weights[:, None, None] * lin.curvature, axis=0)
+            loss = float(share @ lin.error)
+            weights = share
+        gradient = 2 * weights @ lin.gradient
+        curvature = 2 * np.einsum("n,npq->pq", weights, lin.curvature)
         if self.settings.penalty:
             loss += self._add_penalty(vector, gradient, curvature)
         return loss, gradient, curvature

@@ -78,7 +78,8 @@ def bsds500(split: str, folder: Path | None = None, count: int | None = None) ->
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
     images = _find_bsds500(folder) / split
-    paths = sorted(images.glob("*.jpg"), key=lambda path: int(path.stem))
+    numbered = [path for path in images.glob("*.jpg") if path.stem.isdigit()]
+    paths = sorted(numbered, key=lambda path: int(path.stem))
     wanted = 200 if split == "train" else 100
     if len(paths) < wanted:
         raise FileNotFoundError(f"{images} has {len(paths)} images, expected {wanted}")
@@ -134,8 +135,13 @@ def _crops(paths: Sequence[Path], size: int, source: str) -> CleanImages:
     for index, path in enumerate(paths):
         try:
             with Image.open(path) as picture:
+                if picture.mode.startswith(("I", "F")):
+                    raise ImageFileError(
+                        f"{path} has more than 8 bits per pixel, which training does not take; "
+                        "convert it to 8 bits"
+                    )
                 grey = np.asarray(picture.convert("L"), np.float32)
-        except (OSError, UnidentifiedImageError) as error:
+        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise ImageFileError(f"{path} cannot be read as an image: {error}") from error
         if min(grey.shape) < size:
             raise ImageFileError(

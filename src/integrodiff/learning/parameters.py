@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from integrodiff.models import ExplicitModel, FullLaw
 from integrodiff.models.schema import model_from, parameters_of, settings_of
+from integrodiff.stages._arrays import plain
 
 Vector = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ class Parameterisation:
         tiny_step = model_from(type(self.template), {**parameters, "tau": 1e-12}, self._settings)
         bound = min(tiny_step.stable_step(level) for level in self.levels)
         # Beyond its bound the step size is constant, and so has no derivative.
-        return replace(tiny_step, tau=tau if float(tau) <= bound else bound)
+        return replace(tiny_step, tau=tau if plain(tau) <= bound else bound)
 
 
 def smoothness(model: ExplicitModel, level: float) -> tuple[Vector, NDArray[np.float64]]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,16 @@ from integrodiff.models import (
     Model,
     PeronaMalik,
     ReducedLaw,
+    ScaleGrid,
 )
 
+GRID = ScaleGrid(smallest=0.1, quadrature="variance")
+"""Scales of the shipped integrodifferential models; the report compares others."""
+
 _REDUCED_STARTS = (
-    ReducedLaw(alpha=0.1, beta=2.0, lambda_0=1.5),
-    ReducedLaw(alpha=0.5, beta=20.0, lambda_0=2.0),
+    ReducedLaw(alpha=0.5, beta=5.0, lambda_0=1.0),
+    ReducedLaw(alpha=1.5, beta=15.0, lambda_0=1.5),
 )
-"""The reduced law has a second, worse minimum; of these starts at least one avoids it."""
 
 
 def _perona_malik(level: float) -> list[ExplicitModel]:
@@ -44,15 +48,15 @@ def _eed(level: float) -> list[ExplicitModel]:
 
 
 def _iid(level: float) -> list[ExplicitModel]:
-    return [IID(law=law, tau=0.5) for law in _REDUCED_STARTS]
+    return [IID(law=law, tau=1.0, scales=GRID) for law in _REDUCED_STARTS]
 
 
 def _iad(level: float) -> list[ExplicitModel]:
-    return [IAD(law=law, tau=0.5) for law in _REDUCED_STARTS]
+    return [IAD(law=law, tau=1.0, scales=GRID) for law in _REDUCED_STARTS]
 
 
 def _iad_full(level: float) -> list[ExplicitModel]:
-    reduced = IAD(law=ReducedLaw(alpha=0.01, beta=7.0, lambda_0=1.0), tau=0.5)
+    reduced = IAD(law=ReducedLaw(alpha=0.7, beta=5.4, lambda_0=0.71), tau=1.4, scales=GRID)
     gammas, lambdas = reduced.law.values(reduced.scales.scales, level)
     gammas = tuple(gamma / gammas[0] for gamma in gammas)
     return [replace(reduced, law=FullLaw(gammas=gammas, lambdas=lambdas))]
@@ -127,6 +131,8 @@ def train(
     """
     if name not in RECIPES:
         raise ValueError(f"unknown recipe {name!r}: expected one of {', '.join(RECIPES)}")
+    if not levels or any(a >= b for a, b in pairwise((0.0, *levels))):
+        raise ValueError(f"levels must be positive and increase, got {tuple(levels)}")
     recipe = RECIPES[name]
     settings = replace(settings or FitSettings(), penalty=recipe.penalty)
     began = time.perf_counter()
@@ -157,7 +163,10 @@ def train(
         "noise_levels": [float(level) for level in levels],
         "loss": settings.loss,
         "penalty": settings.penalty,
+        "level_weights": [list(pair) for pair in settings.level_weights],
         "phases": list(settings.phases),
+        "iterations": settings.iterations,
+        "tolerance": settings.tolerance,
         "seed": settings.seed,
         "psnr_on_training_images": on_training,
         "seconds": round(time.perf_counter() - began, 1),

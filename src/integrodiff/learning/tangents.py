@@ -13,7 +13,7 @@ with the methods of :class:`Lineariser` can compute them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import Parameterisation, Vector
+from integrodiff.models import ExplicitModel
+from integrodiff.stages import Evolution, evolve
 
 
 @dataclass(frozen=True)
@@ -97,38 +99,28 @@ class TorchLineariser:
             return 4
         free, _ = torch.cuda.mem_get_info(self._device)
         # Images alive at once in one step, for the value and each of the tangents.
-        planes = 100 * (1 + len(self._parameterisation.names))
-        return max(1, int(0.6 * free / (planes * pixels * self._clean.element_size())))
+        planes = 50 * (1 + len(self._parameterisation.names))
+        return max(1, int(0.7 * free / (planes * pixels * self._clean.element_size())))
 
     def linearise(self, vector: Vector, items: Sequence[Item]) -> Linearisation:
-        """Return errors and derivatives; examples of one noise level are computed together."""
-        count = len(self._parameterisation.names)
-        error = np.empty(len(items))
-        gradient = np.empty((len(items), count))
-        curvature = np.empty((len(items), count, count))
-        by_level: dict[float, list[int]] = {}
-        for position, (_, level) in enumerate(items):
-            by_level.setdefault(level, []).append(position)
-        for level, positions in by_level.items():
-            for start in range(0, len(positions), self._batch):
-                chosen = positions[start : start + self._batch]
-                numbers = [items[position][0] for position in chosen]
-                parts = self._linearise_batch(vector, numbers, level)
-                error[chosen], gradient[chosen], curvature[chosen] = parts
-        return Linearisation(error, gradient, curvature)
+        """Return errors and derivatives, a batch at a time."""
+        parts = [
+            self._linearise_batch(vector, items[start : start + self._batch])
+            for start in range(0, len(items), self._batch)
+        ]
+        return Linearisation(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
-    def _linearise_batch(self, vector: Vector, numbers: list[int], level: float) -> Any:
+    def _linearise_batch(self, vector: Vector, items: Sequence[Item]) -> Any:
         import torch
 
-        clean = self._clean[numbers][:, None]
-        noisy = clean + torch.stack([self._noise_of(n, level) for n in numbers])[:, None]
+        clean = self._clean[[number for number, _ in items]][:, None]
+        noisy = clean + torch.stack([self._noise_of(*item) for item in items])[:, None]
         point = torch.tensor(vector, dtype=self._dtype, device=self._device)
+        levels = [level for _, level in items]
 
         def denoised(logarithms: Any) -> Any:
-            from integrodiff.stages import evolve
-
             model = self._parameterisation.differentiable_model(logarithms)
-            return evolve(noisy, model._evolution(level))
+            return evolve(noisy, _joint_evolution(model, levels, noisy))
 
         with torch.no_grad():
             directions = torch.eye(len(point), dtype=self._dtype, device=self._device)
@@ -138,12 +130,10 @@ class TorchLineariser:
                 out_dims=(None, 0),  # type: ignore[arg-type]
             )(directions)
             pixels = clean[0].numel()
-            residual = (result - clean).reshape(len(numbers), pixels).double()
-            flat = tangents.reshape(len(point), len(numbers), pixels).double()
-            error = (residual**2).sum(-1) / pixels
-            gradient = torch.einsum("pnm,nm->np", flat, residual) / pixels
-            curvature = torch.einsum("pnm,qnm->npq", flat, flat) / pixels
-        return error.cpu().numpy(), gradient.cpu().numpy(), curvature.cpu().numpy()
+            residual = (result - clean).reshape(len(items), pixels)
+            # Tangents of parameters without effect come without a batch of their own.
+            flat = tangents.expand(len(point), *result.shape).reshape(len(point), -1, pixels)
+            return _products(residual, flat)
 
     def _noise_of(self, number: int, level: float) -> Any:
         """Keep the noise of every example: drawing it anew costs as much as a step."""
@@ -154,6 +144,52 @@ class TorchLineariser:
             drawn = noise(level, number, tuple(self._clean.shape[1:]))
             self._noise[key] = torch.tensor(drawn, dtype=self._dtype, device=self._device)
         return self._noise[key]
+
+
+def _joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) -> Evolution:
+    """Return one evolution for a batch of images with different noise levels.
+
+    What depends on the level becomes an array with one value for each image, which broadcasts
+    over channels, rows and columns.
+    """
+    import torch
+
+    distinct = sorted(set(levels))
+    evolutions = [model._evolution(level) for level in distinct]
+    if len(distinct) == 1:
+        return evolutions[0]
+    choice = torch.tensor([distinct.index(level) for level in levels], device=like.device)
+
+    def per_image(values: Sequence[Any]) -> Any:
+        if all(value is values[0] for value in values):
+            return values[0]
+        # By way of float64: PyTorch's tangents of scalars may have it where their values do not.
+        tensors = [torch.as_tensor(v, device=like.device).double() for v in values]
+        return torch.stack(tensors).to(like.dtype)[choice][:, None, None, None]
+
+    def joined(name: str) -> tuple[Any, ...]:
+        return tuple(map(per_image, zip(*(getattr(e, name) for e in evolutions), strict=True)))
+
+    return replace(
+        evolutions[0],
+        tensor_weights=joined("tensor_weights"),
+        flux_weights=joined("flux_weights"),
+        contrasts=joined("contrasts"),
+    )
+
+
+def _products(residual: Any, tangents: Any) -> tuple[NDArray[np.float64], ...]:
+    """Return the sums over the pixels, accumulated in float64, image by image."""
+    import torch
+
+    pixels = residual.shape[-1]
+    error, gradient, curvature = [], [], []
+    for number in range(len(residual)):
+        r, t = residual[number].double(), tangents[:, number].double()
+        error.append(r @ r / pixels)
+        gradient.append(t @ r / pixels)
+        curvature.append(t @ t.T / pixels)
+    return tuple(torch.stack(part).cpu().numpy() for part in (error, gradient, curvature))
 
 
 def _value_and_tangent(function: Any, point: Any, direction: Any) -> tuple[Any, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from integrodiff.stages._arrays import plain
+
 
 def finite_number(name: str, value: Any) -> float:
     """Return ``value`` as a finite Python float.
@@ -14,7 +16,7 @@ def finite_number(name: str, value: Any) -> float:
     An array without axes, which may carry derivatives, is checked and returned as it is.
     """
     if getattr(value, "shape", None) == () and not isinstance(value, Real):
-        finite_number(name, float(value))
+        finite_number(name, plain(value))
         return value  # type: ignore[no-any-return]
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from integrodiff.models._validation import (
 )
 from integrodiff.stages._arrays import Scalar, exp
 
+Quadrature: TypeAlias = Literal["gradient", "variance", "none"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleGrid:
@@ -33,20 +35,21 @@ class ScaleGrid:
         Number of scales N.
     smallest, largest : float
         First and last scale in pixels; equal to each other, and possibly zero, if ``count`` is 1.
-    quadrature : {"gradient", "none"}
-        ``gradient`` gives each scale the weight :math:`w_i \approx d\sigma_i` of the integral
-        over the scales (half the distance of its two neighbours; a single scale has weight 1),
-        ``none`` gives all scales weight 1.
+    quadrature : {"gradient", "variance", "none"}
+        ``gradient`` gives each scale the weight :math:`w_i \approx d\rho_i` of the integral over
+        the scales (half the distance of its two neighbours). ``variance`` integrates over the
+        variance of the Gaussians instead, :math:`w_i \approx \rho_i\, d\rho_i`. ``none`` gives
+        all scales weight 1. A single scale always has weight 1.
     """
 
     count: int = 8
     smallest: float = 0.2
     largest: float = 7.0
-    quadrature: Literal["gradient", "none"] = "gradient"
+    quadrature: Quadrature = "gradient"
 
     def __post_init__(self) -> None:
         positive_integer("count", self.count)
-        one_of("quadrature", self.quadrature, ("gradient", "none"))
+        one_of("quadrature", self.quadrature, get_args(Quadrature))
         if self.count == 1:
             nonnegative_number("smallest", self.smallest)
             if self.largest != self.smallest:
@@ -74,7 +77,9 @@ class ScaleGrid:
         """Weight of each scale in a sum that stands for an integral over the scales."""
         if self.count == 1 or self.quadrature == "none":
             return (1.0,) * self.count
-        return tuple(np.gradient(self.scales).tolist())
+        scales = np.array(self.scales)
+        density = scales if self.quadrature == "variance" else 1.0
+        return tuple((density * np.gradient(scales)).tolist())
 
 
 class LawValues(NamedTuple):

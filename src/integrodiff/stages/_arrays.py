@@ -33,6 +33,11 @@ def exp(value: Scalar) -> Scalar:
     return namespace(value).exp(value)
 
 
+def plain(value: Scalar) -> float:
+    """Return a number without the derivatives it may carry."""
+    return float(value.detach() if hasattr(value, "detach") else value)
+
+
 def slice_along(array: Array, axis: int, start: int | None, stop: int | None) -> Array:
     """Return ``array[..., start:stop, ...]`` along the (negative) ``axis``."""
     trailing = (slice(None),) * (-axis - 1)

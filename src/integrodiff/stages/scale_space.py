@@ -30,7 +30,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.special import ive
 
-from integrodiff.stages._arrays import COLUMN, ROW, Array, Scalar, namespace, slice_along
+from integrodiff.stages._arrays import COLUMN, ROW, Array, Scalar, namespace, plain, slice_along
 
 _LONGEST_MATRIX = 256
 """Axes up to this length are smoothed by a matrix, longer ones by shifted sums."""
@@ -79,7 +79,7 @@ def blur(
     if scale == 0:
         return image
     xp = namespace(image)
-    width = float(scale)
+    width = plain(scale)
     taps = discrete_gaussian(width, float(xp.finfo(image.dtype).eps) / 2)
     for axis in (ROW, COLUMN):
         image = _smooth_along(image, taps, axis)

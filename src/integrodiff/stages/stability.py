@@ -27,6 +27,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff.stages._arrays import plain
 from integrodiff.stages.evolution import Evolution
 
 _INTERVALS = 2**14
@@ -117,7 +118,7 @@ def _terms(evolution: Evolution, theta: float) -> list[tuple[float, float, _Symb
 
     terms: list[tuple[float, float, _Symbol, float]] = []
     for scale, weight in zip(evolution.scales, evolution.flux_weights, strict=True):
-        weight, decay = float(weight), 2 * float(scale) ** 2
+        weight, decay = plain(weight), 2 * plain(scale) ** 2
         if weight == 0:
             continue
         if evolution.discretisation == "haar":

@@ -1,0 +1,118 @@
+"""The clean images that training and evaluation use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from integrodiff import ImageFileError
+from integrodiff.learning import bsds500, image_folder, noise
+from integrodiff.learning import download as download_module
+from integrodiff.learning.download import verify_bsds500
+
+
+def write_images(folder: Path, names: list[str], size: tuple[int, int] = (40, 36)) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, name in enumerate(names):
+        pixels = np.random.default_rng(index).integers(0, 256, (*size, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / name)
+
+
+def test_noise_is_reproducible_and_of_its_level() -> None:
+    first = noise(20, 3, (200, 200))
+    np.testing.assert_array_equal(first, noise(20.0, 3, (200, 200)))
+    expected = np.random.default_rng((20, 3)).normal(0, 20, (200, 200)).astype(np.float32)
+    np.testing.assert_array_equal(first, expected)
+    assert not np.array_equal(first, noise(20, 4, (200, 200)))
+    assert noise(12.5, 0, (200, 200)).std() == pytest.approx(12.5, rel=0.02)
+    assert not np.allclose(noise(12.5, 0, (9, 9)) / 12.5, noise(12.0, 0, (9, 9)) / 12.0)
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    write_images(tmp_path, ["b.png", "a.jpg"])
+    (tmp_path / "notes.txt").write_text("not an image")
+    found = image_folder(tmp_path, size=24)
+    assert found.names == ("a.jpg", "b.png")
+    assert found.pixels.shape == (2, 24, 24)
+    assert found.pixels.dtype == np.float32
+    assert len(found) == 2
+    assert found.fingerprint == image_folder(tmp_path, size=24).fingerprint
+    assert found.fingerprint != image_folder(tmp_path, size=24, count=1).fingerprint
+    with Image.open(tmp_path / "b.png") as picture:
+        grey = np.asarray(picture.convert("L"), np.float32)
+    rng = np.random.default_rng(1)
+    y, x = int(rng.integers(0, 40 - 24 + 1)), int(rng.integers(0, 36 - 24 + 1))
+    np.testing.assert_array_equal(found.pixels[1], grey[y : y + 24, x : x + 24])
+
+
+def test_what_is_no_training_image(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        image_folder(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match="has no image"):
+        image_folder(tmp_path)
+    write_images(tmp_path, ["a.png"])
+    with pytest.raises(ImageFileError, match="36 x 40 pixels, too few for a crop of 64 x 64"):
+        image_folder(tmp_path, size=64)
+    Image.fromarray(np.zeros((40, 40), np.uint16)).save(tmp_path / "a.png")
+    with pytest.raises(ImageFileError, match="more than 8 bits"):
+        image_folder(tmp_path, size=24)
+    (tmp_path / "a.png").write_bytes(b"nonsense")
+    with pytest.raises(ImageFileError, match="cannot be read as an image"):
+        image_folder(tmp_path, size=24)
+
+
+def test_layouts_of_bsds500(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number}.jpg" for number in (10, 9, 100)] + [f"{n}.jpg" for n in range(1000, 1097)]
+    for below in ("bsds500/images", "images", "BSR/BSDS500/data/images"):
+        root = tmp_path / below.replace("/", "-")
+        write_images(root / below / "test", names, (256, 256))
+        found = bsds500("test", root, count=3)
+        assert found.names == ("9.jpg", "10.jpg", "100.jpg")
+    monkeypatch.setenv("INTEGRODIFF_DATA", str(root))
+    assert bsds500("test", count=1).names == ("9.jpg",)
+    with pytest.raises(FileNotFoundError, match="has 0 images, expected 200"):
+        bsds500("train")
+    with pytest.raises(FileNotFoundError, match="expected bsds500/images/train"):
+        bsds500("train", tmp_path)
+    with pytest.raises(ValueError, match="split must be"):
+        bsds500("val", root)
+
+
+def test_no_network_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pooch")
+    monkeypatch.delenv("INTEGRODIFF_DATA", raising=False)
+    monkeypatch.setattr(download_module, "URL", "http://127.0.0.1:9/BSR_bsds500.tgz")
+    with pytest.raises(ConnectionError, match="environment variable INTEGRODIFF_DATA"):
+        download_module.download_bsds500(tmp_path)
+
+
+def test_images_are_verified(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"300 images of .* are missing or differ"):
+        verify_bsds500(tmp_path)
+
+
+def test_known_hashes_are_those_of_the_data(research_data: Path) -> None:
+    verify_bsds500(research_data / "bsds500" / "images")
+    text = (files("integrodiff") / "learning" / "bsds500.json").read_text(encoding="utf-8")
+    name, expected = next(iter(json.loads(text).items()))
+    content = (research_data / "bsds500" / "images" / name).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == expected
+
+
+def test_published_cells_are_recomputed(research_data: Path) -> None:
+    """A few cells of the table in the README, on its first crops, from the shipped parameters."""
+    from integrodiff import load_model
+    from integrodiff.learning.evaluation import mean_psnr
+
+    saved = json.loads((Path(__file__).parents[1] / "results" / "first_crops.json").read_text())
+    images = bsds500("test", research_data, count=saved["crops"])
+    for model, row in saved["psnr"].items():
+        levels = [float(level) for level in row]
+        found = mean_psnr(load_model(model), images, levels, engine="numpy")
+        assert found == pytest.approx({float(k): v for k, v in row.items()}, abs=2e-3)
