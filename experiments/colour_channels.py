@@ -14,17 +14,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from crops import data_folder, psnr
 from integrodiff import IAD, ReducedLaw, load_model
+from integrodiff.learning.images import find_bsds500
+from integrodiff.learning.parameters import decibels
+
+
+def psnr(image: NDArray[np.float32], clean: NDArray[np.float32]) -> float:
+    """Peak signal-to-noise ratio in dB, nothing clipped."""
+    return float(decibels(np.asarray(np.mean((image.astype(np.float64) - clean) ** 2))))
 
 
 def main() -> None:
     """Print the mean PSNR of each way at two noise levels."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder that holds bsds500")
-    folder = data_folder(parser.parse_args().data) / "bsds500" / "images" / "train"
+    folder = find_bsds500(parser.parse_args().data) / "train"
     paths = sorted(folder.glob("*.jpg"), key=lambda path: int(path.stem))[::16]
 
     model = load_model("iad")

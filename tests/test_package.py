@@ -121,7 +121,7 @@ STAGES = [
     "step",
 ]
 
-LAYERS = ["stages", "models", "engines", "_denoise", "cli"]
+LAYERS = ["stages", "models", "engines", "_denoise", "learning", "cli"]
 """A package or module may import from those before it in this list, never from those after."""
 
 

@@ -77,7 +77,7 @@ def bsds500(split: str, folder: Path | None = None, count: int | None = None) ->
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
-    images = _find_bsds500(folder) / split
+    images = find_bsds500(folder) / split
     numbered = [path for path in images.glob("*.jpg") if path.stem.isdigit()]
     paths = sorted(numbered, key=lambda path: int(path.stem))
     wanted = 200 if split == "train" else 100
@@ -104,7 +104,7 @@ def image_folder(folder: Path, size: int = CROP, count: int | None = None) -> Cl
     return _crops(paths[:count], size, f"grey crops of {size} x {size} from a folder")
 
 
-def _find_bsds500(folder: Path | None) -> Path:
+def find_bsds500(folder: Path | None) -> Path:
     """Return the folder that has ``train`` and ``test``, given, named, or downloaded."""
     named = folder or os.environ.get(DATA_VARIABLE)
     if not named:
