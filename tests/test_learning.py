@@ -321,6 +321,8 @@ def test_recipes_give_models_with_provenance(name: str, images: CleanImages) -> 
     assert model.provenance["data_sha256"] == images.fingerprint
     assert set(model.provenance["psnr_on_training_images"]) == {"20", "50"}
     assert model.provenance["versions"]["torch"] == torch.__version__
+    weights = [list(pair) for pair in RECIPES[name].level_weights]
+    assert model.provenance["level_weights"] == weights
 
 
 def test_unknown_recipe() -> None:
