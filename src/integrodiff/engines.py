@@ -54,8 +54,8 @@ class NumpyEngine(Engine):
         return None
 
     def threads(self) -> str:
-        """NumPy's elementwise operations run on one thread."""
-        return "1"
+        """Elementwise operations run on one thread, the blur of short axes on those of BLAS."""
+        return "1, matrix products on those of BLAS"
 
     def evolve(
         self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
