@@ -24,6 +24,7 @@ from integrodiff.learning import (
     fit,
     noise,
 )
+from integrodiff.learning.compiled import CompiledLineariser
 from integrodiff.learning.evaluation import mean_psnr
 from integrodiff.learning.parameters import smoothness
 from integrodiff.learning.recipes import RECIPES, train
@@ -93,6 +94,23 @@ def test_curvature_is_that_of_the_tangents(images: CleanImages) -> None:
     expected = tangents.T @ tangents / len(tangents)
     found = lineariser.linearise(vector, [(0, 20.0)]).curvature[0]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pm", "iid-full", "iad-reduced", "iad-full"])
+def test_compiled_tangents_are_the_same(name: str, images: CleanImages) -> None:
+    model = replace(MODELS[name], steps=2)
+    levels, items = (LEVELS, ITEMS) if name == "iad-reduced" else ((20.0,), ITEMS[::2])
+    parameterisation = Parameterisation(model, levels)
+    vector = parameterisation.vector(model)
+    options: dict[str, Any] = {"device": "cpu", "batch": 2, "double": True}
+    expected = TorchLineariser(parameterisation, images, **options).linearise(vector, items)
+    # The backend only runs what was traced: the real one compiles for half a minute.
+    lineariser = CompiledLineariser(parameterisation, images, **options, backend="eager")
+    found = lineariser.linearise(vector, items)
+    for part in ("error", "gradient", "curvature"):
+        np.testing.assert_allclose(
+            getattr(found, part), getattr(expected, part), rtol=1e-9, atol=1e-9
+        )
 
 
 def test_batches_do_not_matter(images: CleanImages) -> None:

@@ -1,4 +1,4 @@
-"""Mean PSNR of models on clean images with noise of given levels."""
+"""PSNR of models on clean images with noise of given levels."""
 
 from __future__ import annotations
 
@@ -38,20 +38,35 @@ def mean_psnr(
     callback : callable, optional
         Called with the number of images done, after each batch.
     """
-    runner = get_engine(engine)
     result = {}
     for level in levels:
-        evolution = model.evolution(level)
         psnr: list[float] = []
         for first in range(0, len(images), batch):
-            clean = images.pixels[first : first + batch]
-            noisy = clean + np.stack(
-                [noise(level, first + i, clean.shape[1:]) for i in range(len(clean))]
-            )
-            denoised = runner.evolve(noisy[:, None], evolution)[:, 0]
-            error = np.mean((denoised.astype(np.float64) - clean) ** 2, axis=(1, 2))
-            psnr += decibels(error).tolist()
+            part = images.part(first, first + batch)
+            psnr += image_psnr(model, part, level, first=first, engine=engine)
             if callback is not None:
-                callback(len(clean))
+                callback(len(part))
         result[float(level)] = float(np.mean(psnr))
     return result
+
+
+def image_psnr(
+    model: Model, images: CleanImages, level: float, *, first: int = 0, engine: str = "auto"
+) -> list[float]:
+    """Return the PSNR in dB of each image, all of them denoised at once.
+
+    Parameters
+    ----------
+    model, images, engine
+        As in :func:`mean_psnr`.
+    level : float
+        Noise level on the scale [0, 255].
+    first : int
+        Number of the first of these images in its set, which says what noise it gets.
+    """
+    clean = images.pixels
+    noisy = clean + np.stack([noise(level, first + i, clean.shape[1:]) for i in range(len(clean))])
+    denoised = get_engine(engine).evolve(noisy[:, None], model.evolution(level))[:, 0]
+    error = np.mean((denoised.astype(np.float64) - clean) ** 2, axis=(1, 2))
+    psnr: list[float] = decibels(error).tolist()
+    return psnr

@@ -81,6 +81,7 @@ class _State:
     damping: float = 1e-2
     converged: bool = False
     finished_starts: list[tuple[float, list[float]]] = field(default_factory=list)
+    seconds: float = 0.0
     done: bool = False
 
 
@@ -88,6 +89,7 @@ class _State:
 class Progress:
     """One accepted step, as logged and shown."""
 
+    levels: tuple[float, ...]
     start: int
     phase: int
     images: int
@@ -113,12 +115,15 @@ class FitResult:
         Mean PSNR on them in dB.
     by_level : dict
         The same for each noise level.
+    seconds : float
+        Time spent on it, in all runs if it was interrupted.
     """
 
     model: ExplicitModel
     loss: float
     psnr: float
     by_level: dict[float, float]
+    seconds: float
 
 
 def fit(
@@ -196,6 +201,7 @@ class _Trainer:
         self.lineariser = lineariser
         self.journal = journal
         self.state = journal.load() or _State(vector=starts[0].tolist())
+        self._before, self._began = self.state.seconds, time.perf_counter()
 
     def run(self) -> FitResult:
         state = self.state
@@ -212,6 +218,7 @@ class _Trainer:
             state.phase += 1
             self._begin_anew()
             state.done = state.phase == len(self.settings.phases)
+            state.seconds = self._seconds()
             self.journal.save(state)
         vector = np.array(state.vector)
         items = self._items(None)
@@ -226,7 +233,12 @@ class _Trainer:
             self._objective(lin, vector, items)[0],
             float(psnr.mean()),
             by_level,
+            self._seconds(),
         )
+
+    def _seconds(self) -> float:
+        """Return the time spent until now, in all runs."""
+        return self._before + time.perf_counter() - self._began
 
     def _begin_anew(self) -> None:
         """Forget what belongs to one start and phase."""
@@ -255,6 +267,7 @@ class _Trainer:
             state.iteration += 1
             state.vector = vector.tolist()
             state.converged = decrease < self._tolerance(loss)
+            state.seconds = self._seconds()
             self.journal.step(
                 state, self._progress(vector, loss, lin, len(items), time.perf_counter() - began)
             )
@@ -263,7 +276,7 @@ class _Trainer:
     def _tolerance(self, loss: float) -> float:
         """Smallest decrease of the loss that is worth another step."""
         last = self.state.phase == len(self.settings.phases) - 1
-        unit = 1.0 if self.settings.loss == "psnr" else abs(loss)
+        unit = abs(loss) if self.settings.loss == "mse" else 1.0
         return self.settings.tolerance * unit * (1 if last else 10)
 
     def _accepted_step(
@@ -289,10 +302,13 @@ class _Trainer:
             trial = self.parameterisation.vector(self.parameterisation.model(vector + step))
             lin = self.lineariser.linearise(trial, items)
             new = self._objective(lin, trial, items)
+            promised = -float(gradient @ step + step @ curvature @ step / 2)
             if new[0] < loss:
-                state.damping = max(state.damping / 5, 1e-7)
+                # Where the quadratic model holds, trust it further; where it does not, less.
+                kept = (loss - new[0]) / promised
+                factor = 1 / 5 if kept > 0.75 else 1.0 if kept > 0.25 else 2.0
+                state.damping = max(factor * state.damping, 1e-7)
                 return trial, *new, lin
-            promised = -float(gradient @ step) / 2
             if promised < 0.1 * self._tolerance(loss):
                 return None
             state.damping *= 4
@@ -305,12 +321,12 @@ class _Trainer:
         given = dict(self.settings.level_weights)
         share = np.array([given.get(level, 1.0) for _, level in items])
         share /= share.sum()
-        if self.settings.loss == "psnr":
-            loss = float(-share @ decibels(lin.error))
-            weights = share * LOG_TO_DECIBELS / lin.error
-        else:
+        if self.settings.loss == "mse":
             loss = float(share @ lin.error)
             weights = share
+        else:
+            loss = float(-share @ decibels(lin.error))
+            weights = share * LOG_TO_DECIBELS / lin.error
         gradient = 2 * weights @ lin.gradient
         curvature = 2 * np.einsum("n,npq->pq", weights, lin.curvature)
         if self.settings.penalty:
@@ -340,6 +356,7 @@ class _Trainer:
         self, vector: Vector, loss: float, lin: Linearisation, count: int, seconds: float
     ) -> Progress:
         return Progress(
+            levels=self.parameterisation.levels,
             start=self.state.start,
             phase=self.state.phase,
             images=count,

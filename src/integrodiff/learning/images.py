@@ -46,6 +46,10 @@ class CleanImages:
     def __len__(self) -> int:
         return len(self.names)
 
+    def part(self, first: int, last: int) -> CleanImages:
+        """Return the images from number ``first`` to before ``last``."""
+        return CleanImages(self.pixels[first:last], self.names[first:last], self.source)
+
     @property
     def fingerprint(self) -> str:
         """SHA-256 of all pixels."""

@@ -113,27 +113,33 @@ class TorchLineariser:
     def _linearise_batch(self, vector: Vector, items: Sequence[Item]) -> Any:
         import torch
 
-        clean = self._clean[[number for number, _ in items]][:, None]
-        noisy = clean + torch.stack([self._noise_of(*item) for item in items])[:, None]
+        clean, noisy = self._examples(items)
         point = torch.tensor(vector, dtype=self._dtype, device=self._device)
         levels = [level for _, level in items]
 
         def denoised(logarithms: Any) -> Any:
             model = self._parameterisation.differentiable_model(logarithms)
-            return evolve(noisy, _joint_evolution(model, levels, noisy))
+            return evolve(noisy, joint_evolution(model, levels, noisy))
 
         with torch.no_grad():
             directions = torch.eye(len(point), dtype=self._dtype, device=self._device)
             # The value is the same for all directions and is computed once.
             result, tangents = torch.func.vmap(
-                lambda direction: _value_and_tangent(denoised, point, direction),
+                lambda direction: value_and_tangent(denoised, (point,), (direction,)),
                 out_dims=(None, 0),  # type: ignore[arg-type]
             )(directions)
             pixels = clean[0].numel()
             residual = (result - clean).reshape(len(items), pixels)
             # Tangents of parameters without effect come without a batch of their own.
             flat = tangents.expand(len(point), *result.shape).reshape(len(point), -1, pixels)
-            return _products(residual, flat)
+            return products(residual, flat)
+
+    def _examples(self, items: Sequence[Item]) -> tuple[Any, Any]:
+        """Return clean and noisy images as ``(example, channel, row, column)``."""
+        import torch
+
+        clean = self._clean[[number for number, _ in items]][:, None]
+        return clean, clean + torch.stack([self._noise_of(*item) for item in items])[:, None]
 
     def _noise_of(self, number: int, level: float) -> Any:
         """Keep the noise of every example: drawing it anew costs as much as a step."""
@@ -146,7 +152,7 @@ class TorchLineariser:
         return self._noise[key]
 
 
-def _joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) -> Evolution:
+def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) -> Evolution:
     """Return one evolution for a batch of images with different noise levels.
 
     What depends on the level becomes an array with one value for each image, which broadcasts
@@ -178,7 +184,7 @@ def _joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) -
     )
 
 
-def _products(residual: Any, tangents: Any) -> tuple[NDArray[np.float64], ...]:
+def products(residual: Any, tangents: Any) -> tuple[NDArray[np.float64], ...]:
     """Return the sums over the pixels, accumulated in float64, image by image."""
     import torch
 
@@ -192,8 +198,11 @@ def _products(residual: Any, tangents: Any) -> tuple[NDArray[np.float64], ...]:
     return tuple(torch.stack(part).cpu().numpy() for part in (error, gradient, curvature))
 
 
-def _value_and_tangent(function: Any, point: Any, direction: Any) -> tuple[Any, Any]:
+def value_and_tangent(
+    function: Any, point: tuple[Any, ...], direction: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """Return a function's value and its derivative in one direction."""
     import torch
 
-    outputs = torch.func.jvp(function, (point,), (direction,))
+    outputs = torch.func.jvp(function, point, direction)
     return outputs[0], outputs[1]

@@ -21,9 +21,15 @@ Scalar: TypeAlias = Any
 CHANNEL, ROW, COLUMN = -3, -2, -1
 
 
+_NAMESPACES: dict[type, Any] = {}
+
+
 def namespace(array: Array) -> Any:
     """Return the array API namespace that ``array`` belongs to."""
-    return array_api_compat.array_namespace(array)
+    kind = type(array)
+    if kind not in _NAMESPACES:  # a dictionary, which compilers of array code can look into
+        _NAMESPACES[kind] = array_api_compat.array_namespace(array)
+    return _NAMESPACES[kind]
 
 
 def exp(value: Scalar) -> Scalar:
