@@ -14,6 +14,7 @@ from integrodiff.stages import (
     Discretisation,
     Evolution,
     SymmetricTensor,
+    Term,
     divergence,
     stable_step,
 )
@@ -42,12 +43,15 @@ def cells(shape: tuple[int, int]) -> tuple[int, int]:
 
 def bound(discretisation: Discretisation, coupling: str, theta: float = 0.25) -> float:
     """Largest eigenvalue that the step bound allows for without any blur."""
-    evolution = Evolution(
-        scales=(0.0,),
-        tensor_weights=(1.0,),
+    term = Term(
+        coupling_weights=(1.0,),
         flux_weights=(1.0,),
         contrasts=(1.0,),
         coupling=coupling,  # type: ignore[arg-type]
+    )
+    evolution = Evolution(
+        scales=(0.0,),
+        schedule=((term,),),
         tau=0.1,
         steps=1,
         discretisation=discretisation,

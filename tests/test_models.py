@@ -265,5 +265,6 @@ def test_shipped_models_are_stable_at_all_noise_levels(name: str) -> None:
 def test_isotropic_and_anisotropic_differ_in_the_coupling_alone() -> None:
     iid = IID(law=REDUCED, tau=0.1, scales=FEW_SCALES).evolution(SIGMA)
     iad = IAD(law=REDUCED, tau=0.1, scales=FEW_SCALES).evolution(SIGMA)
-    assert iid.coupling == "trace"
-    assert replace(iid, coupling="tensor") == iad
+    ((term,),) = iid.schedule
+    assert term.coupling == "trace"
+    assert replace(iid, schedule=((replace(term, coupling="tensor"),),)) == iad

@@ -113,6 +113,7 @@ STAGES = [
     "_arrays",
     "scale_space",
     "gradient",
+    "derivatives",
     "structure_tensor",
     "diffusion_tensor",
     "divergence",
@@ -121,7 +122,7 @@ STAGES = [
     "step",
 ]
 
-LAYERS = ["stages", "models", "engines", "_denoise", "learning", "cli"]
+LAYERS = ["stages", "models", "engines", "_denoise", "learning", "paper", "cli"]
 """A package or module may import from those before it in this list, never from those after."""
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._denoise import denoise
-from integrodiff.models import MODEL_NAMES
 
+_MODELS = ("pm", "eed", "iid", "iad")
 _PEAK = 255.0
 _COLUMNS = 3
 _ZOOM = 2
@@ -52,7 +52,7 @@ def panels(sigma: float, *, seed: int, engine: str) -> list[Panel]:
     # Whatever an engine does only once, such as importing PyTorch, is no part of the times.
     denoise(noisy[:16, :16], sigma, model="pm", data_range=_PEAK, engine=engine)
     results = [Panel(title="clean", image=clean), _measured("noisy", noisy, clean)]
-    for name in MODEL_NAMES:
+    for name in _MODELS:
         start = time.perf_counter()
         result = denoise(noisy, sigma, model=name, data_range=_PEAK, engine=engine)
         seconds = time.perf_counter() - start

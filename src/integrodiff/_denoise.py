@@ -37,7 +37,7 @@ def denoise(
         real floating point, without NaN or infinite values.
     sigma : float
         Standard deviation of the noise in the grey levels of ``image``. Zero returns a copy.
-    model : {"iad", "iid", "eed", "pm"}, path or Model
+    model : {"iad", "iad-full", "iid", "eed", "pm"}, path or Model
         Name of a model that comes with the package, a model file, or a model.
     data_range : float, optional
         Difference of the largest and smallest grey value that the image could have; maps the

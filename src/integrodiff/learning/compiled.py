@@ -9,7 +9,6 @@ each becomes a few fused kernels instead of some hundred that go through memory 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,12 +23,14 @@ from integrodiff.learning.tangents import (
     value_and_tangent,
 )
 from integrodiff.stages import Coupling, Discretisation, Evolution
-from integrodiff.stages.diffusion_tensor import diffusion_tensor
+from integrodiff.stages.derivatives import derivatives, derivatives_adjoint
+from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
 from integrodiff.stages.divergence import divergence
 from integrodiff.stages.gradient import gradient
 from integrodiff.stages.scale_space import cascade, cascade_adjoint
 from integrodiff.stages.structure_tensor import (
     SymmetricTensor,
+    multiscale_energy,
     multiscale_structure_tensor,
     trace_tensor,
 )
@@ -81,79 +82,82 @@ class CompiledLineariser(TorchLineariser):
         levels = [level for _, level in items]
         with torch.no_grad():
             evolution, tangents = self._evolution_with_tangents(point, levels, noisy)
-            image = noisy.new_zeros((1 + len(point), *noisy.shape))
-            image[0] = noisy
+            stack = noisy.new_zeros((1 + len(point), *noisy.shape))
+            stack[0] = noisy
+            original = stack
             # Every number of parameters is compiled anew.
             with torch._dynamo.config.patch(recompile_limit=256):
-                for _ in range(evolution.steps):
-                    image = self._step(image, evolution, tangents)
+                for step in range(evolution.steps):
+                    stack = self._step(stack, original, evolution, tangents, step)
             pixels = clean[0].numel()
-            residual = (image[0] - clean).reshape(len(items), pixels)
-            return products(residual, image[1:].reshape(len(point), len(items), pixels))
+            residual = (stack[0] - clean).reshape(len(items), pixels)
+            return products(residual, stack[1:].reshape(len(point), len(items), pixels))
 
     def _evolution_with_tangents(
         self, point: Any, levels: Sequence[float], noisy: Any
-    ) -> tuple[Evolution, Any]:
+    ) -> tuple[Evolution, Evolution]:
         """Return the numbers of the process as tensors, and their derivatives."""
         import torch
 
-        names = ("tensor_weights", "flux_weights", "contrasts", "tau")
         found: list[Evolution] = []
 
         def numbers(logarithms: Any) -> Any:
             model = self._parameterisation.differentiable_model(logarithms)
             found.append(joint_evolution(model, levels, noisy))
-            return {name: _tensors(getattr(found[-1], name), noisy) for name in names}
+            return tuple(
+                torch.as_tensor(n, dtype=noisy.dtype, device=noisy.device)
+                for n in found[-1].numbers()
+            )
 
         directions = torch.eye(len(point), dtype=self._dtype, device=self._device)
         values, tangents = torch.func.vmap(
             lambda direction: value_and_tangent(numbers, (point,), (direction,)),
             out_dims=(None, 0),  # type: ignore[arg-type]
         )(directions)
-        return replace(found[0], **values), tangents
+        return found[0].with_numbers(values), found[0].with_numbers(tangents)
 
-    def _step(self, stack: Any, evolution: Evolution, tangents: dict[str, Any]) -> Any:
+    def _step(
+        self, stack: Any, original: Any, evolution: Evolution, tangents: Evolution, step: int
+    ) -> Any:
         """Take one time step with an image, first in ``stack``, and its tangents."""
-        share, flow = _pieces(
-            evolution.discretisation, evolution.theta, evolution.coupling, self._backend
-        )
         smoothed = cascade(stack, evolution.scales)
-        structure: Any = 0
-        for i, image in enumerate(smoothed):
-            structure = structure + share(
-                (image[0], evolution.tensor_weights[i]),
-                (image[1:], tangents["tensor_weights"][i]),
+        flows: list[Any] = [0] * len(smoothed)
+        for term, tangent in zip(evolution.terms(step), tangents.terms(step), strict=True):
+            share, flow = _pieces(
+                term.order, term.coupling, evolution.discretisation, evolution.theta, self._backend
             )
-        flows = [
-            flow(
-                (structure[0], image[0], evolution.flux_weights[i], evolution.contrasts[i]),
-                (
-                    structure[1:],
-                    image[1:],
-                    tangents["flux_weights"][i],
-                    tangents["contrasts"][i],
-                ),
-            )
-            for i, image in enumerate(smoothed)
-        ]
-        velocity = cascade_adjoint(flows, evolution.scales)
-        stack = stack + evolution.tau * velocity
-        stack[1:] += tangents["tau"].reshape(-1, 1, 1, 1, 1) * velocity[0]
+            coupling: Any = 0
+            for i, image in enumerate(smoothed):
+                coupling = coupling + share(
+                    (image[0], term.coupling_weights[i]),
+                    (image[1:], tangent.coupling_weights[i]),
+                )
+            for i, image in enumerate(smoothed):
+                flows[i] = flows[i] + flow(
+                    (coupling[0], image[0], term.flux_weights[i], term.contrasts[i]),
+                    (coupling[1:], image[1:], tangent.flux_weights[i], tangent.contrasts[i]),
+                )
+        change = cascade_adjoint(flows, evolution.scales)
+        if evolution.pull.any():
+            change = change + evolution.pull * (original - stack)
+            change[1:] += _spread(tangents.pull) * (original - stack)[0]
+        stack = stack + evolution.tau * change
+        stack[1:] += _spread(tangents.tau) * change[0]
         return stack
 
 
 @lru_cache(maxsize=32)
 def _pieces(
-    discretisation: Discretisation, theta: float, coupling: Coupling, backend: str
+    order: int, coupling: Coupling, discretisation: Discretisation, theta: float, backend: str
 ) -> tuple[Any, Any]:
     """Return the two pointwise functions with their tangents, compiled at their first calls."""
     import torch
 
-    def share(image: Any, weight: Any) -> Any:
+    def tensor_share(image: Any, weight: Any) -> Any:
         tensor = multiscale_structure_tensor([gradient(image, discretisation)], [weight])
         return torch.stack(tensor)
 
-    def flow(structure: Any, image: Any, weight: Any, contrast: Any) -> Any:
+    def tensor_flow(structure: Any, image: Any, weight: Any, contrast: Any) -> Any:
         tensor = SymmetricTensor(*structure)
         tensor = trace_tensor(tensor) if coupling == "trace" else tensor
         return weight * divergence(
@@ -163,12 +167,22 @@ def _pieces(
             theta=theta,
         )
 
+    def energy_share(image: Any, weight: Any) -> Any:
+        return multiscale_energy([derivatives(image, order)], [weight])
+
+    def energy_flow(energy: Any, image: Any, weight: Any, contrast: Any) -> Any:
+        factor = diffusivity(energy, contrast)
+        parts = [factor * part for part in derivatives(image, order)]
+        return -weight * derivatives_adjoint(parts, order)
+
     def compiled(function: Any) -> Any:
         return torch.compile(
             _with_tangents(function), fullgraph=True, backend=backend, dynamic=False
         )
 
-    return compiled(share), compiled(flow)
+    if order == 1:
+        return compiled(tensor_share), compiled(tensor_flow)
+    return compiled(energy_share), compiled(energy_flow)
 
 
 def _with_tangents(function: Any) -> Any:
@@ -185,10 +199,6 @@ def _with_tangents(function: Any) -> Any:
     return both
 
 
-def _tensors(values: Any, like: Any) -> Any:
-    """Return a number or several as tensors that broadcast over images."""
-    import torch
-
-    if isinstance(values, tuple):
-        return tuple(_tensors(value, like) for value in values)
-    return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+def _spread(tangents: Any) -> Any:
+    """Give the tangents of a number, or of one for each image, the axes of a stack of images."""
+    return tangents.reshape(len(tangents), -1, 1, 1, 1)

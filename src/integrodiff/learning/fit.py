@@ -365,7 +365,7 @@ class _Trainer:
             psnr=float(decibels(lin.error).mean()),
             damping=self.state.damping,
             seconds=seconds,
-            parameters=dict(zip(self.parameterisation.names, np.exp(vector).tolist(), strict=True)),
+            parameters=self.parameterisation.values(vector),
         )
 
 

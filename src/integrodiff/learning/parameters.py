@@ -20,8 +20,9 @@ Vector = NDArray[np.float64]
 class Parameterisation:
     """The free parameters of a model, as a vector of their logarithms.
 
-    Parameters are named as in model files; those of a sequence have an index, as in
-    ``gammas[3]``. The step size is kept within its stable bound at all the noise levels.
+    Exponents, which may have any sign, stand for themselves. Parameters are named as in model
+    files; those of a sequence have an index, as in ``gammas[3]``. The step size is kept within
+    its stable bound at all the noise levels.
 
     Parameters
     ----------
@@ -55,21 +56,33 @@ class Parameterisation:
     def vector(self, model: ExplicitModel) -> Vector:
         """Return the logarithms of the free parameters of ``model``."""
         parameters = parameters_of(model)
-        values = [_get(parameters, name) for name in self.names]
-        for name, value in zip(self.names, values, strict=True):
-            if not value > 0:
+        values = []
+        for name in self.names:
+            value = _get(parameters, name)
+            if not (value > 0 or _is_exponent(name)):
                 raise ValueError(f"{name} = {value} has no logarithm: fix it, or start above zero")
-        return np.log(np.array(values, np.float64))
+            values.append(value if _is_exponent(name) else math.log(value))
+        return np.array(values, np.float64)
 
     def model(self, vector: Vector) -> ExplicitModel:
         """Return the model with these logarithms of its free parameters."""
-        values = np.exp(vector)
-        return self._build({name: float(v) for name, v in zip(self.names, values, strict=True)})
+        return self._build(self.values(vector))
+
+    def values(self, vector: Vector) -> dict[str, float]:
+        """Return the free parameters by name."""
+        return {
+            name: float(number) if _is_exponent(name) else math.exp(number)
+            for name, number in zip(self.names, vector, strict=True)
+        }
 
     def differentiable_model(self, vector: Any) -> ExplicitModel:
         """Return the model whose parameters are tensors that carry derivatives."""
-        values = vector.exp()
-        return self._build({name: values[i] for i, name in enumerate(self.names)})
+        return self._build(
+            {
+                name: vector[i] if _is_exponent(name) else vector[i].exp()
+                for i, name in enumerate(self.names)
+            }
+        )
 
     def _build(self, values: dict[str, Any]) -> ExplicitModel:
         parameters: dict[str, Any] = {
@@ -80,7 +93,10 @@ class Parameterisation:
             _set(parameters, name, value)
         tau = parameters["tau"]
         tiny_step = model_from(type(self.template), {**parameters, "tau": 1e-12}, self._settings)
-        bound = min(tiny_step.stable_step(level) for level in self.levels)
+        bound = min(
+            tiny_step.stable_step(level) / plain(tiny_step.tau_factor(level))
+            for level in self.levels
+        )
         # Beyond its bound the step size is constant, and so has no derivative.
         return replace(tiny_step, tau=tau if plain(tau) <= bound else bound)
 
@@ -113,6 +129,10 @@ def _flat_names(parameters: dict[str, Any]) -> list[str]:
         elif not isinstance(value, str):
             names.append(name)
     return names
+
+
+def _is_exponent(name: str) -> bool:
+    return "exponent" in name
 
 
 def _get(parameters: dict[str, Any], name: str) -> float:

@@ -13,7 +13,7 @@ with the methods of :class:`Lineariser` can compute them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -167,21 +167,19 @@ def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) ->
     choice = torch.tensor([distinct.index(level) for level in levels], device=like.device)
 
     def per_image(values: Sequence[Any]) -> Any:
-        if all(value is values[0] for value in values):
+        if all(value is values[0] for value in values) or _same_floats(values):
             return values[0]
         # By way of float64: PyTorch's tangents of scalars may have it where their values do not.
         tensors = [torch.as_tensor(v, device=like.device).double() for v in values]
         return torch.stack(tensors).to(like.dtype)[choice][:, None, None, None]
 
-    def joined(name: str) -> tuple[Any, ...]:
-        return tuple(map(per_image, zip(*(getattr(e, name) for e in evolutions), strict=True)))
+    numbers = zip(*(evolution.numbers() for evolution in evolutions), strict=True)
+    return evolutions[0].with_numbers(tuple(map(per_image, numbers)))
 
-    return replace(
-        evolutions[0],
-        tensor_weights=joined("tensor_weights"),
-        flux_weights=joined("flux_weights"),
-        contrasts=joined("contrasts"),
-    )
+
+def _same_floats(values: Sequence[Any]) -> bool:
+    """Whether all are one and the same plain number."""
+    return all(isinstance(value, float) and value == values[0] for value in values)
 
 
 def products(residual: Any, tangents: Any) -> tuple[NDArray[np.float64], ...]:

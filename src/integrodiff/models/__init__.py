@@ -5,6 +5,7 @@ from __future__ import annotations
 from integrodiff.models.base import ExplicitModel, Model
 from integrodiff.models.by_noise_level import ByNoiseLevel
 from integrodiff.models.classical import EED, PeronaMalik
+from integrodiff.models.compact import CompactDiffusion, PowerLaws
 from integrodiff.models.files import (
     MODEL_NAMES,
     load_model,
@@ -21,10 +22,12 @@ __all__ = [
     "IID",
     "MODEL_NAMES",
     "ByNoiseLevel",
+    "CompactDiffusion",
     "ExplicitModel",
     "FullLaw",
     "Model",
     "PeronaMalik",
+    "PowerLaws",
     "ReducedLaw",
     "ScaleGrid",
     "load_model",

@@ -70,11 +70,14 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     return value
 
 
-def sequence_of_numbers(name: str, values: Any, length: int | None = None) -> tuple[float, ...]:
-    """Return ``values`` as a tuple of nonnegative finite floats."""
+def sequence_of_numbers(
+    name: str, values: Any, length: int | None = None, *, signed: bool = False
+) -> tuple[float, ...]:
+    """Return ``values`` as a tuple of finite floats, nonnegative ones unless ``signed``."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a sequence of numbers, got {values!r}")
-    numbers = tuple(nonnegative_number(f"{name}[{i}]", value) for i, value in enumerate(values))
+    check = finite_number if signed else nonnegative_number
+    numbers = tuple(check(f"{name}[{i}]", value) for i, value in enumerate(values))
     if not numbers or (length is not None and len(numbers) != length):
         wanted = "at least one value" if length is None else f"{length} values"
         raise ValueError(f"{name} must have {wanted}, got {len(numbers)}")

@@ -16,7 +16,7 @@ from integrodiff.models._validation import (
     positive_number,
 )
 from integrodiff.stages import Discretisation, Evolution, evolve, stable_step
-from integrodiff.stages._arrays import CHANNEL, Array, namespace
+from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace
 
 # Rounding in a stored bound must not turn the bound itself into an error.
 _ROUNDING = 1 + 1e-9
@@ -160,6 +160,10 @@ class ExplicitModel(Model):
         one_of("discretisation", self.discretisation, ("haar", "nonnegativity"))
         if not self._depends_on_noise:
             self.evolution(1.0)  # refuses an unstable step size at once
+
+    def tau_factor(self, sigma: float) -> Scalar:
+        """Return the step size at a noise level, relative to ``tau``."""
+        return 1.0
 
     @property
     def _depends_on_noise(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from integrodiff.models._validation import positive_number
 from integrodiff.models.base import ExplicitModel
-from integrodiff.stages import Evolution
+from integrodiff.stages import Coupling, Evolution, Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,7 @@ class PeronaMalik(ExplicitModel):
     def _evolution(self, sigma: float) -> Evolution:
         return Evolution(
             scales=(0.0,),
-            tensor_weights=(1.0,),
-            flux_weights=(1.0,),
-            contrasts=(self.contrast,),
-            coupling="trace",
+            schedule=((_term((1.0,), (1.0,), self.contrast, "trace"),),),
             tau=self.tau,
             steps=self.steps,
             discretisation=self.discretisation,
@@ -75,12 +72,24 @@ class EED(ExplicitModel):
     def _evolution(self, sigma: float) -> Evolution:
         return Evolution(
             scales=(0.0, self.scale),
-            tensor_weights=(0.0, 1.0),
-            flux_weights=(1.0, 0.0),
-            contrasts=(self.contrast, self.contrast),
-            coupling="tensor",
+            schedule=((_term((0.0, 1.0), (1.0, 0.0), self.contrast, "tensor"),),),
             tau=self.tau,
             steps=self.steps,
             discretisation=self.discretisation,
             theta=self.theta,
         )
+
+
+def _term(
+    coupling_weights: tuple[float, ...],
+    flux_weights: tuple[float, ...],
+    contrast: float,
+    coupling: Coupling,
+) -> Term:
+    """Return a term with one contrast for all scales."""
+    return Term(
+        coupling_weights=coupling_weights,
+        flux_weights=flux_weights,
+        contrasts=(contrast,) * len(flux_weights),
+        coupling=coupling,
+    )

@@ -24,8 +24,11 @@ from integrodiff.models.schema import (
 
 SCHEMA, VERSION = "integrodiff-model", 1
 
-MODEL_NAMES = ("pm", "eed", "iid", "iad")
+MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full")
 """Names of the models that come with the package."""
+
+RESEARCH_MODELS = ("iad-smooth",)
+"""Further models for experiments, not meant for denoising; they load by name as well."""
 
 _KEYS = ("schema", "version", "model", "parameters", "settings", "provenance")
 
@@ -36,15 +39,15 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
     Parameters
     ----------
     name_or_path : str or path
-        ``"pm"``, ``"eed"``, ``"iid"``, ``"iad"``, or the path of a file whose name ends in
-        ``.json``.
+        ``"pm"``, ``"eed"``, ``"iid"``, ``"iad"``, ``"iad-full"``, or the path of a file whose
+        name ends in ``.json``.
 
     Raises
     ------
     ModelFileError
         If the file is not a valid model.
     """
-    if isinstance(name_or_path, str) and name_or_path in MODEL_NAMES:
+    if isinstance(name_or_path, str) and name_or_path in (*MODEL_NAMES, *RESEARCH_MODELS):
         resource = files("integrodiff") / "parameters" / f"{name_or_path}.json"
         return model_from_json(resource.read_text(encoding="utf-8"))
     path = Path(name_or_path)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid
-from integrodiff.stages import Coupling, Evolution
+from integrodiff.stages import Coupling, Evolution, Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,15 @@ class _Integrodifferential(ExplicitModel):
             quadrature * gamma**2
             for quadrature, gamma in zip(self.scales.quadrature_weights, gammas, strict=True)
         )
-        return Evolution(
-            scales=scales,
-            tensor_weights=weights,
+        term = Term(
+            coupling_weights=weights,
             flux_weights=weights,
             contrasts=lambdas,
             coupling=self._coupling,
+        )
+        return Evolution(
+            scales=scales,
+            schedule=((term,),),
             tau=self.tau,
             steps=self.steps,
             discretisation=self.discretisation,

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from integrodiff.errors import ModelFileError
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.classical import EED, PeronaMalik
+from integrodiff.models.compact import CompactDiffusion, PowerLaws
 from integrodiff.models.integrodifferential import IAD, IID
 from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid
 
@@ -23,9 +24,11 @@ CLASSES: dict[str, type[ExplicitModel]] = {
     "eed": EED,
     "iid": IID,
     "iad": IAD,
+    "compact": CompactDiffusion,
 }
 
 _LAWS: dict[str, type[ReducedLaw | FullLaw]] = {"reduced": ReducedLaw, "full": FullLaw}
+_COMPACT = ("tau_exponent", "contrast_growth", "pull")
 _COMMON_SETTINGS = ("steps", "theta", "discretisation")
 
 
@@ -43,11 +46,9 @@ def parameters_of(model: ExplicitModel) -> dict[str, Any]:
             own = {"contrast": model.contrast, "scale": model.scale}
         case IID() | IAD():
             form = next(name for name, law in _LAWS.items() if law is type(model.law))
-            numbers = {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in asdict(model.law).items()
-            }
-            own = {"form": form, **numbers}
+            own = {"form": form, **_numbers_of(model.law)}
+        case CompactDiffusion():
+            own = {**_numbers_of(model.law), **{name: getattr(model, name) for name in _COMPACT}}
         case _:
             raise TypeError(f"no schema for {type(model).__name__}")
     return {**own, "tau": model.tau}
@@ -56,7 +57,7 @@ def parameters_of(model: ExplicitModel) -> dict[str, Any]:
 def settings_of(model: ExplicitModel) -> dict[str, Any]:
     """Return the chosen settings of a model as JSON values."""
     settings: dict[str, Any] = {name: getattr(model, name) for name in _COMMON_SETTINGS}
-    if isinstance(model, (IID, IAD)):
+    if isinstance(model, (IID, IAD, CompactDiffusion)):
         settings["scales"] = asdict(model.scales)
     return settings
 
@@ -75,19 +76,38 @@ def model_from(
             raise ModelFileError(
                 f"parameters.form must be one of {', '.join(map(repr, _LAWS))}; got {form!r}"
             )
-        law = _LAWS[form]
-        names = tuple(law.__dataclass_fields__)
-        exact_names("parameters", arguments, (*names, "tau"))
-        arguments["law"] = law(**{name: arguments.pop(name) for name in names})
-        exact_names("settings", settings, (*_COMMON_SETTINGS, "scales"))
-        exact_names("settings.scales", settings["scales"], tuple(ScaleGrid.__dataclass_fields__))
-        arguments["scales"] = ScaleGrid(**settings["scales"])
+        _set_law_and_scales(arguments, _LAWS[form], ("tau",), settings)
+    elif issubclass(kind, CompactDiffusion):
+        _set_law_and_scales(arguments, PowerLaws, (*_COMPACT, "tau"), settings)
     else:
         own = ("contrast", "scale") if kind is EED else ("contrast",)
         exact_names("parameters", arguments, (*own, "tau"))
         exact_names("settings", settings, _COMMON_SETTINGS)
     common = {name: settings[name] for name in _COMMON_SETTINGS}
     return kind(**arguments, **common, provenance=dict(provenance or {}))
+
+
+def _numbers_of(law: ReducedLaw | FullLaw | PowerLaws) -> dict[str, Any]:
+    """Return the numbers of a law as JSON values."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(law).items()
+    }
+
+
+def _set_law_and_scales(
+    arguments: dict[str, Any],
+    law: type[ReducedLaw | FullLaw | PowerLaws],
+    others: tuple[str, ...],
+    settings: Mapping[str, Any],
+) -> None:
+    """Replace the numbers of the law among the arguments of a model by the law; add its scales."""
+    names = tuple(law.__dataclass_fields__)
+    exact_names("parameters", arguments, (*names, *others))
+    arguments["law"] = law(**{name: arguments.pop(name) for name in names})
+    exact_names("settings", settings, (*_COMMON_SETTINGS, "scales"))
+    exact_names("settings.scales", settings["scales"], tuple(ScaleGrid.__dataclass_fields__))
+    arguments["scales"] = ScaleGrid(**settings["scales"])
 
 
 def exact_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:

@@ -1,16 +1,17 @@
 """The stages of one diffusion step, in the order the data flows.
 
-``scale_space`` - ``gradient`` - ``structure_tensor`` - ``diffusion_tensor`` - ``divergence`` -
-``evolution`` - ``stability`` - ``step``. A stage imports only earlier ones. Every function takes
-arrays of any namespace of the array API standard: NumPy in float64 is the reference, NumPy in
-float32 and PyTorch tensors run through the very same lines.
+``scale_space`` - ``gradient`` - ``derivatives`` - ``structure_tensor`` - ``diffusion_tensor`` -
+``divergence`` - ``evolution`` - ``stability`` - ``step``. A stage imports only earlier ones. Every
+function takes arrays of any namespace of the array API standard: NumPy in float64 is the
+reference, NumPy in float32 and PyTorch tensors run through the very same lines.
 """
 
 from __future__ import annotations
 
-from integrodiff.stages.diffusion_tensor import diffusion_tensor
+from integrodiff.stages.derivatives import derivatives, derivatives_adjoint
+from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
 from integrodiff.stages.divergence import divergence, haar_divergence, nonnegativity_divergence
-from integrodiff.stages.evolution import Coupling, Evolution
+from integrodiff.stages.evolution import Coupling, Evolution, Term
 from integrodiff.stages.gradient import (
     Discretisation,
     Gradient,
@@ -24,6 +25,7 @@ from integrodiff.stages.stability import stable_step
 from integrodiff.stages.step import evolve, explicit_step, velocity
 from integrodiff.stages.structure_tensor import (
     SymmetricTensor,
+    multiscale_energy,
     multiscale_structure_tensor,
     trace_tensor,
 )
@@ -34,11 +36,15 @@ __all__ = [
     "Evolution",
     "Gradient",
     "SymmetricTensor",
+    "Term",
     "blur",
     "cascade",
     "cascade_adjoint",
     "central_gradient",
+    "derivatives",
+    "derivatives_adjoint",
     "diffusion_tensor",
+    "diffusivity",
     "discrete_gaussian",
     "divergence",
     "evolve",
@@ -47,6 +53,7 @@ __all__ = [
     "haar_divergence",
     "haar_gradient",
     "haar_twist",
+    "multiscale_energy",
     "multiscale_structure_tensor",
     "nonnegativity_divergence",
     "stable_step",

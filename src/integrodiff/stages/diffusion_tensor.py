@@ -55,6 +55,11 @@ def diffusion_tensor(structure: SymmetricTensor, contrast: Scalar) -> SymmetricT
     )
 
 
+def diffusivity(energy: Array, contrast: Scalar) -> Array:
+    r"""Return :math:`g_\lambda` of a scalar field of squares, in [0, 1]."""
+    return namespace(energy).exp(-energy / (2 * contrast**2))
+
+
 def _safe_sqrt(square: Array) -> Array:
     """Square root whose derivative at zero is taken as zero instead of infinite.
 

@@ -12,6 +12,18 @@ and :math:`\tau \le 2 / \max S` keeps the eigenvalues of one step in [-1, 1], wh
 The bound is sharp: D = I attains it. For a given sum :math:`r = p + q` the maximum has the
 smallest product, so the supremum over images of *all* sizes is a problem in r alone.
 
+**Higher orders.** For a diffusivity in [0, 1] the operator of a term of order n lies between
+zero and its value for diffusivity one, which is diagonal under the DCT-II as well, with
+eigenvalues :math:`c_i e^{-2\sigma_i^2(p+q)} m_n(p, q)`; see
+:func:`integrodiff.stages.derivatives.symbol`. The sum over all terms is bounded by dividing the
+square of all (p, q) into boxes, in each of which every factor is monotonous, and the boxes that
+may hold the maximum into smaller ones.
+
+**Pull.** With an attraction :math:`\kappa (f - u)` to the input f, one step takes a component of
+eigenvalue S from u to :math:`(1 - \tau(S + \kappa)) u + \tau\kappa f`. If
+:math:`\tau (\max S + 2\kappa) \le 2`, then
+:math:`|1 - \tau(S + \kappa)| + \tau\kappa \le 1`, so that the norm never exceeds that of f.
+
 **Nonnegativity scheme.** For isotropic D, the same holds with :math:`S = 2 c\,(p + q)\,\dots`.
 For anisotropic D two bounds of the largest eigenvalue of the unblurred operator are combined:
 Gershgorin's theorem gives 10, and replacing each diagonal difference by the differences along
@@ -22,17 +34,24 @@ and not sufficient.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.stages._arrays import plain
-from integrodiff.stages.evolution import Evolution
+from integrodiff.stages.derivatives import largest_symbol, symbol
+from integrodiff.stages.evolution import Evolution, Term
 
 _INTERVALS = 2**14
 
 _GERSHGORIN = 10.0
+
+_BOXES, _MOST_BOXES = 64, 2**18
+_PRECISION = 1e-3
+
+_Values = NDArray[np.float64]
 
 
 def stable_step(evolution: Evolution, shape: tuple[int, int] | None = None) -> float:
@@ -55,78 +74,134 @@ def stable_step(evolution: Evolution, shape: tuple[int, int] | None = None) -> f
     With ``discretisation="nonnegativity"`` and anisotropic coupling the bound guarantees only
     that no component overshoots; see the module's description.
     """
-    largest = (
-        _largest_eigenvalue_any_shape(evolution)
-        if shape is None
-        else _largest_eigenvalue(evolution, shape)
-    )
+    largest = 0.0
+    for terms in evolution.schedule:
+        shares = _shares(evolution, terms)
+        if shape is not None:
+            found = _maximum_on_grid(shares, shape)
+        elif all(share.order == 1 for share in shares):
+            found = _bound_of_first_order(shares)
+        else:
+            found = _bound_by_boxes(shares)
+        largest = max(largest, found)
+    largest += 2 * plain(evolution.pull)
     return 2 / largest if largest > 0 else float("inf")
 
 
-def _largest_eigenvalue_any_shape(evolution: Evolution) -> float:
+class _Share(NamedTuple):
+    """What one scale of one term adds to the eigenvalues: weight e^{-decay (p+q)} m(p, q).
+
+    For order one, m = slope (p + q) - twist p q, or Gershgorin's constant if the slope is zero.
+    """
+
+    weight: float
+    decay: float
+    order: int
+    slope: float = 0.0
+    twist: float = 0.0
+
+    def value(self, p: _Values, q: _Values) -> _Values:
+        """Return the eigenvalues at p and q."""
+        return self._decayed(
+            p + q, symbol(self.order, p, q) if self.order > 1 else self._first(p, q)
+        )
+
+    def upper_bound(self, p: tuple[_Values, _Values], q: tuple[_Values, _Values]) -> _Values:
+        """Return a bound on boxes of p and q, given as (low, high)."""
+        if self.order > 1:
+            largest = largest_symbol(self.order, p, q)
+        elif self.slope:
+            # slope p (1 - c q) + slope q (1 - c p) with factors that grow and fall.
+            c = self.twist / (2 * self.slope)
+            largest = self.slope * (p[1] * (1 - c * q[0]) + q[1] * (1 - c * p[0]))
+        else:
+            largest = np.full_like(p[0], _GERSHGORIN)
+        return self._decayed(p[0] + q[0], largest)
+
+    def _first(self, p: _Values, q: _Values) -> _Values:
+        if not self.slope:
+            return np.full_like(p + q, _GERSHGORIN)
+        return self.slope * (p + q) - self.twist * p * q
+
+    def _decayed(self, total: _Values, values: _Values) -> _Values:
+        result: _Values = self.weight * np.exp(-self.decay * total) * values
+        return result
+
+
+def _shares(evolution: Evolution, terms: Sequence[Term]) -> list[_Share]:
+    """Return what each scale of each term adds."""
+    shares = []
+    for term in terms:
+        for scale, flux_weight in zip(evolution.scales, term.flux_weights, strict=True):
+            weight, decay = plain(flux_weight), 2 * plain(scale) ** 2
+            if weight == 0:
+                continue
+            if term.order > 1:
+                shares.append(_Share(weight, decay, term.order))
+            elif evolution.discretisation == "haar":
+                shares.append(_Share(weight, decay, 1, slope=2.0, twist=4 * evolution.theta))
+            elif term.coupling == "trace":
+                shares.append(_Share(weight, decay, 1, slope=2.0))
+            elif decay * np.e * _GERSHGORIN > 4:  # then 4 r exp(-decay r) stays below 10
+                shares.append(_Share(weight, decay, 1, slope=4.0))
+            else:
+                shares.append(_Share(weight, decay, 1))
+    return shares
+
+
+def _bound_of_first_order(shares: Sequence[_Share]) -> float:
     """Certified upper bound of S over all frequencies, from samples in r = p + q.
 
     Between two samples a function exceeds the larger of them by at most h^2/8 times the largest
-    second derivative, which is bounded term by term. The kink of S at r = 2 is a sample.
+    second derivative, which is bounded share by share. The kink of S at r = 2 is a sample.
     """
-    theta = evolution.theta
     total = np.linspace(0, 4, _INTERVALS + 1)
     # The smallest product p q for p + q = r is zero up to r = 2; beyond, one of them is 2.
-    product = np.where(total > 2, 2 * (total - 2), 0.0)
+    q = np.maximum(total - 2, 0.0)
+    p = total - q
     samples = np.zeros_like(total)
     slack = 0.0
-    for weight, decay, symbol, slope in _terms(evolution, theta):
-        samples += weight * np.exp(-decay * total) * symbol(total, product)
+    for share in shares:
+        samples += share.value(p, q)
         # |(S e^{-kr})''| <= (k^2 S + 2 k |S'|) e^{-kr}, where S is a constant or S <= slope r.
-        curvature = slope * decay * (1 / np.e + 2) if slope else _GERSHGORIN * decay**2
-        slack += weight * curvature
+        curvature = (
+            share.slope * share.decay * (1 / np.e + 2)
+            if share.slope
+            else _GERSHGORIN * share.decay**2
+        )
+        slack += share.weight * curvature
     return float(samples.max()) + slack * (4 / _INTERVALS) ** 2 / 8
 
 
-def _largest_eigenvalue(evolution: Evolution, shape: tuple[int, int]) -> float:
+def _bound_by_boxes(shares: Sequence[_Share]) -> float:
+    """Certified upper bound of S over all frequencies, at most ``_PRECISION`` above its maximum."""
+    edges = np.linspace(0, 2, _BOXES + 1)
+    low = np.stack(np.meshgrid(edges[:-1], edges[:-1]), axis=-1).reshape(-1, 2)
+    low = low[low[:, 0] >= low[:, 1]]  # S is symmetric in p and q
+    size = 2 / _BOXES
+    while True:
+        p, q = (low[:, 0], low[:, 0] + size), (low[:, 1], low[:, 1] + size)
+        upper = np.sum([share.upper_bound(p, q) for share in shares], axis=0)
+        middle = low + size / 2
+        attained = np.max(np.sum([share.value(*middle.T) for share in shares], axis=0))
+        corners = np.max(np.sum([share.value(p[1], q[1]) for share in shares], axis=0))
+        attained = max(attained, corners)
+        if upper.max() <= attained * (1 + _PRECISION) or len(low) > _MOST_BOXES:
+            return float(upper.max())
+        low = low[upper > attained * (1 + _PRECISION / 2)]
+        size /= 2
+        low = np.concatenate([low + size * np.array(corner) for corner in np.ndindex(2, 2)])
+
+
+def _maximum_on_grid(shares: Sequence[_Share], shape: tuple[int, int]) -> float:
     """Maximum of S over the DCT frequencies of one image size."""
     height, width = shape
     p = 1 - np.cos(np.pi * np.arange(width) / width)
     largest = 0.0
     # Rows in blocks keep the memory small for large images.
     for q in np.array_split(1 - np.cos(np.pi * np.arange(height) / height), -(-height // 256)):
-        total, product = p + q[:, None], p * q[:, None]
-        values = np.zeros_like(total)
-        for weight, decay, symbol, _ in _terms(evolution, evolution.theta):
-            values += weight * np.exp(-decay * total) * symbol(total, product)
+        values = np.zeros((len(q), width))
+        for share in shares:
+            values += share.value(p, q[:, None])
         largest = max(largest, float(values.max()))
     return largest
-
-
-_Symbol = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
-
-
-def _terms(evolution: Evolution, theta: float) -> list[tuple[float, float, _Symbol, float]]:
-    """Weight, decay 2 sigma^2, symbol, and largest slope of the symbol in r, of each scale."""
-
-    def haar(total: NDArray[np.float64], product: NDArray[np.float64]) -> NDArray[np.float64]:
-        return 2 * total - 4 * theta * product
-
-    def edges(total: NDArray[np.float64], product: NDArray[np.float64]) -> NDArray[np.float64]:
-        return 2 * total
-
-    def cell_sides(total: NDArray[np.float64], product: NDArray[np.float64]) -> NDArray[np.float64]:
-        return 4 * total
-
-    def constant(total: NDArray[np.float64], product: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.full_like(total, _GERSHGORIN)
-
-    terms: list[tuple[float, float, _Symbol, float]] = []
-    for scale, weight in zip(evolution.scales, evolution.flux_weights, strict=True):
-        weight, decay = plain(weight), 2 * plain(scale) ** 2
-        if weight == 0:
-            continue
-        if evolution.discretisation == "haar":
-            terms.append((weight, decay, haar, 2.0))
-        elif evolution.coupling == "trace":
-            terms.append((weight, decay, edges, 2.0))
-        elif decay * np.e * _GERSHGORIN > 4:  # then 4 r exp(-decay r) stays below 10
-            terms.append((weight, decay, cell_sides, 4.0))
-        else:
-            terms.append((weight, decay, constant, 0.0))
-    return terms

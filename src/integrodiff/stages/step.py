@@ -1,60 +1,93 @@
 r"""Stage 8: the explicit scheme, one step and K of them.
 
-.. math:: u \leftarrow u + \tau \sum_i c_i\, K_i\, \nabla^\top\!\bigl(g_{\lambda_i}(J)\,
-          \nabla K_i u\bigr)
+.. math:: u \leftarrow u + \tau \Bigl(\kappa\,(f - u) + \sum_{\mathrm{terms}} \sum_i c_i\, K_i\,
+          R^*\!\bigl(g_{\lambda_i}(J)\, R K_i u\bigr)\Bigr)
 
-Reading this file from :func:`velocity` downwards the data flow, and the order of the stages.
+where R is the gradient, or the derivatives of another order, and :math:`R^*` minus its adjoint,
+for the gradient the divergence. Reading this file from :func:`velocity` downwards the data flow,
+and the order of the stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jaxtyping import Float
 
-from integrodiff.stages._arrays import Array
-from integrodiff.stages.diffusion_tensor import diffusion_tensor
+from integrodiff.stages._arrays import Array, Scalar
+from integrodiff.stages.derivatives import derivatives, derivatives_adjoint
+from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
 from integrodiff.stages.divergence import divergence
-from integrodiff.stages.evolution import Evolution
+from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.gradient import gradient
 from integrodiff.stages.scale_space import cascade, cascade_adjoint
-from integrodiff.stages.structure_tensor import multiscale_structure_tensor, trace_tensor
+from integrodiff.stages.structure_tensor import (
+    multiscale_energy,
+    multiscale_structure_tensor,
+    trace_tensor,
+)
 
 
 def velocity(
-    image: Float[Array, "*batch channel height width"], evolution: Evolution
+    image: Float[Array, "*batch channel height width"], evolution: Evolution, step: int = 0
 ) -> Float[Array, "*batch channel height width"]:
-    """Return the time derivative of ``image``: the right-hand side of the evolution."""
+    """Return what the terms of one step, counted from zero, add to ``image`` per time."""
     scales = evolution.scales
     smoothed = cascade(image, scales)
+    flows: dict[int, Array] = {}
+    for term in evolution.terms(step):
+        for i, flow in _flows(smoothed, term, evolution).items():
+            flows[i] = flows[i] + flow if i in flows else flow
+    return cascade_adjoint([flows[i] for i in sorted(flows)], [scales[i] for i in sorted(flows)])
 
-    in_tensor = [i for i, weight in enumerate(evolution.tensor_weights) if not _is_zero(weight)]
+
+def _flows(smoothed: Sequence[Array], term: Term, evolution: Evolution) -> dict[int, Array]:
+    """Return the flow of one term at each scale that has one."""
+    in_coupling = [i for i, weight in enumerate(term.coupling_weights) if not _is_zero(weight)]
+    in_flux = [i for i, weight in enumerate(term.flux_weights) if not _is_zero(weight)]
+    weights = [term.coupling_weights[i] for i in in_coupling]
+    if term.order > 1:
+        found = {i: derivatives(smoothed[i], term.order) for i in {*in_coupling, *in_flux}}
+        energy = multiscale_energy([found[i] for i in in_coupling], weights)
+        return {
+            i: -term.flux_weights[i]
+            * derivatives_adjoint(_scaled(found[i], energy, term.contrasts[i]), term.order)
+            for i in in_flux
+        }
     structure = multiscale_structure_tensor(
-        [gradient(smoothed[i], evolution.discretisation) for i in in_tensor],
-        [evolution.tensor_weights[i] for i in in_tensor],
+        [gradient(smoothed[i], evolution.discretisation) for i in in_coupling], weights
     )
-    if evolution.coupling == "trace":
+    if term.coupling == "trace":
         structure = trace_tensor(structure)
-
-    in_flux = [i for i, weight in enumerate(evolution.flux_weights) if not _is_zero(weight)]
-    flows = [
-        evolution.flux_weights[i]
+    return {
+        i: term.flux_weights[i]
         * divergence(
             smoothed[i],
-            diffusion_tensor(structure, evolution.contrasts[i]),
+            diffusion_tensor(structure, term.contrasts[i]),
             discretisation=evolution.discretisation,
             theta=evolution.theta,
         )
         for i in in_flux
-    ]
-    return cascade_adjoint(flows, [scales[i] for i in in_flux])
+    }
+
+
+def _scaled(parts: Sequence[Array], energy: Array, contrast: Scalar) -> list[Array]:
+    """Return derivatives times their common diffusivity."""
+    factor = diffusivity(energy, contrast)
+    return [factor * part for part in parts]
 
 
 def explicit_step(
-    image: Float[Array, "*batch channel height width"], evolution: Evolution
+    image: Float[Array, "*batch channel height width"],
+    evolution: Evolution,
+    step: int = 0,
+    original: Float[Array, "*batch channel height width"] | None = None,
 ) -> Float[Array, "*batch channel height width"]:
-    """Return ``image`` one time step later."""
-    return image + evolution.tau * velocity(image, evolution)
+    """Return ``image`` one time step later; ``original`` is what it is pulled to, if it is."""
+    change = velocity(image, evolution, step)
+    if original is not None and not _is_zero(evolution.pull):
+        change = change + evolution.pull * (original - image)
+    return image + evolution.tau * change
 
 
 def evolve(
@@ -73,10 +106,11 @@ def evolve(
     callback : callable, optional
         Called as ``callback(step, image)`` after each step, counted from one.
     """
-    for step in range(1, evolution.steps + 1):
-        image = explicit_step(image, evolution)
+    original = image
+    for step in range(evolution.steps):
+        image = explicit_step(image, evolution, step, original)
         if callback is not None:
-            callback(step, image)
+            callback(step + 1, image)
     return image
 
 

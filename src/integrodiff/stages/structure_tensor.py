@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jaxtyping import Float
+
 from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace
 from integrodiff.stages.gradient import Gradient
 
@@ -58,6 +60,27 @@ def multiscale_structure_tensor(
         xy=over_channels(accumulate([g.x * g.y for g in gradients])),
         yy=over_channels(accumulate([g.y * g.y for g in gradients])),
     )
+
+
+def multiscale_energy(
+    derivatives: Sequence[Sequence[Array]], weights: Sequence[Scalar]
+) -> Float[Array, "*batch 1 row column"]:
+    """Return the weighted sum over the scales of the sum of squares, the mean of the channels.
+
+    Parameters
+    ----------
+    derivatives : sequence of sequences of arrays
+        All derivatives of one order, for each scale.
+    weights : sequence of scalars
+        Weight of each of these scales.
+    """
+    total: Array = 0
+    for parts, weight in zip(derivatives, weights, strict=True):
+        squares: Array = 0
+        for part in parts:
+            squares = squares + part * part
+        total = total + weight * squares
+    return namespace(total).mean(total, axis=CHANNEL, keepdims=True)
 
 
 def trace_tensor(tensor: SymmetricTensor) -> SymmetricTensor:
