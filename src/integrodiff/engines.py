@@ -105,7 +105,7 @@ class TorchEngine(Engine):
 
         # Without a watcher a GPU need not wait for the CPU after each step.
         watcher = None if callback is None else observe
-        with torch.inference_mode():
+        with torch.no_grad():
             # A copy: PyTorch takes no array with negative strides or without write access.
             tensor = torch.tensor(np.array(image, order="C"), device=device)
             result: FloatImage = evolve(tensor, evolution, watcher).cpu().numpy()

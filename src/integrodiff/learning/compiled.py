@@ -153,6 +153,23 @@ def _pieces(
     """Return the two pointwise functions with their tangents, compiled at their first calls."""
     import torch
 
+    share, flow = (
+        torch.compile(_with_tangents(piece), fullgraph=True, backend=backend, dynamic=False)
+        for piece in pointwise(order, coupling, discretisation, theta)
+    )
+    return share, flow
+
+
+def pointwise(
+    order: int, coupling: Coupling, discretisation: Discretisation, theta: float
+) -> tuple[Any, Any]:
+    """Return what one scale adds to the coupling of a term, and its flow, as functions.
+
+    The first takes the smoothed image and its weight in the coupling; the second the coupling, the
+    smoothed image, its weight in the flow, and the contrast.
+    """
+    import torch
+
     def tensor_share(image: Any, weight: Any) -> Any:
         tensor = multiscale_structure_tensor([gradient(image, discretisation)], [weight])
         return torch.stack(tensor)
@@ -175,14 +192,7 @@ def _pieces(
         parts = [factor * part for part in derivatives(image, order)]
         return -weight * derivatives_adjoint(parts, order)
 
-    def compiled(function: Any) -> Any:
-        return torch.compile(
-            _with_tangents(function), fullgraph=True, backend=backend, dynamic=False
-        )
-
-    if order == 1:
-        return compiled(tensor_share), compiled(tensor_flow)
-    return compiled(energy_share), compiled(energy_flow)
+    return (tensor_share, tensor_flow) if order == 1 else (energy_share, energy_flow)
 
 
 def _with_tangents(function: Any) -> Any:

@@ -6,6 +6,7 @@ from integrodiff.models.base import ExplicitModel, Model
 from integrodiff.models.by_noise_level import ByNoiseLevel
 from integrodiff.models.classical import EED, PeronaMalik
 from integrodiff.models.compact import CompactDiffusion, PowerLaws
+from integrodiff.models.deep import DeepDiffusion
 from integrodiff.models.files import (
     MODEL_NAMES,
     load_model,
@@ -23,6 +24,7 @@ __all__ = [
     "MODEL_NAMES",
     "ByNoiseLevel",
     "CompactDiffusion",
+    "DeepDiffusion",
     "ExplicitModel",
     "FullLaw",
     "Model",

@@ -14,6 +14,7 @@ from integrodiff.errors import ModelFileError
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.classical import EED, PeronaMalik
 from integrodiff.models.compact import CompactDiffusion, PowerLaws
+from integrodiff.models.deep import DeepDiffusion
 from integrodiff.models.integrodifferential import IAD, IID
 from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid
 
@@ -25,9 +26,11 @@ CLASSES: dict[str, type[ExplicitModel]] = {
     "iid": IID,
     "iad": IAD,
     "compact": CompactDiffusion,
+    "deep": DeepDiffusion,
 }
 
 _LAWS: dict[str, type[ReducedLaw | FullLaw]] = {"reduced": ReducedLaw, "full": FullLaw}
+_DEEP = ("weights", "contrasts", "weight_exponents")
 _COMPACT = ("tau_exponent", "contrast_growth", "pull")
 _COMMON_SETTINGS = ("steps", "theta", "discretisation")
 
@@ -49,6 +52,8 @@ def parameters_of(model: ExplicitModel) -> dict[str, Any]:
             own = {"form": form, **_numbers_of(model.law)}
         case CompactDiffusion():
             own = {**_numbers_of(model.law), **{name: getattr(model, name) for name in _COMPACT}}
+        case DeepDiffusion():
+            own = {name: list(getattr(model, name)) for name in _DEEP}
         case _:
             raise TypeError(f"no schema for {type(model).__name__}")
     return {**own, "tau": model.tau}
@@ -59,6 +64,8 @@ def settings_of(model: ExplicitModel) -> dict[str, Any]:
     settings: dict[str, Any] = {name: getattr(model, name) for name in _COMMON_SETTINGS}
     if isinstance(model, (IID, IAD, CompactDiffusion)):
         settings["scales"] = asdict(model.scales)
+    elif isinstance(model, DeepDiffusion):
+        settings["channels"] = [list(channel) for channel in model.channels]
     return settings
 
 
@@ -79,6 +86,10 @@ def model_from(
         _set_law_and_scales(arguments, _LAWS[form], ("tau",), settings)
     elif issubclass(kind, CompactDiffusion):
         _set_law_and_scales(arguments, PowerLaws, (*_COMPACT, "tau"), settings)
+    elif issubclass(kind, DeepDiffusion):
+        exact_names("parameters", arguments, (*_DEEP, "tau"))
+        exact_names("settings", settings, (*_COMMON_SETTINGS, "channels"))
+        arguments["channels"] = tuple(map(tuple, settings["channels"]))
     else:
         own = ("contrast", "scale") if kind is EED else ("contrast",)
         exact_names("parameters", arguments, (*own, "tau"))

@@ -21,7 +21,7 @@ from integrodiff.stages.gradient import (
     haar_twist,
 )
 from integrodiff.stages.scale_space import blur, cascade, cascade_adjoint, discrete_gaussian
-from integrodiff.stages.stability import stable_step
+from integrodiff.stages.stability import stable_step, step_table
 from integrodiff.stages.step import evolve, explicit_step, velocity
 from integrodiff.stages.structure_tensor import (
     SymmetricTensor,
@@ -57,6 +57,7 @@ __all__ = [
     "multiscale_structure_tensor",
     "nonnegativity_divergence",
     "stable_step",
+    "step_table",
     "trace_tensor",
     "velocity",
 ]

@@ -132,8 +132,16 @@ def _smooth_along(image: Array, taps: tuple[float, ...], axis: int) -> Array:
     if size > _LONGEST_MATRIX:
         return _shifted_sum(image, taps, axis)
     xp = namespace(image)
-    matrix = xp.asarray(_blur_matrix(size, taps), dtype=image.dtype, device=image.device)
+    matrix = _matrix_on_device(xp, size, taps, image.dtype, image.device)
     return xp.matmul(image, matrix) if axis == COLUMN else xp.matmul(matrix, image)
+
+
+@lru_cache(maxsize=64)
+def _matrix_on_device(
+    xp: Any, size: int, taps: tuple[float, ...], dtype: Any, device: Any
+) -> Array:
+    """Return the matrix where it is needed: a copy to a GPU takes longer than the product."""
+    return xp.asarray(_blur_matrix(size, taps), dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=64)

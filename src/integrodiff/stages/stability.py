@@ -49,6 +49,7 @@ _INTERVALS = 2**14
 _GERSHGORIN = 10.0
 
 _BOXES, _MOST_BOXES = 64, 2**18
+_TABLE_BOXES = 512
 _PRECISION = 1e-3
 
 _Values = NDArray[np.float64]
@@ -191,6 +192,27 @@ def _bound_by_boxes(shares: Sequence[_Share]) -> float:
         low = low[upper > attained * (1 + _PRECISION / 2)]
         size /= 2
         low = np.concatenate([low + size * np.array(corner) for corner in np.ndindex(2, 2)])
+
+
+def step_table(orders: Sequence[int], scales: Sequence[float], theta: float) -> _Values:
+    """Return bounds of the eigenvalues that orders and scales add with weight one.
+
+    There is a row for each box of frequencies and a column for each pair of order and scale. The
+    largest entry of the table times a vector of nonnegative weights, which should not exceed two
+    over the step size, is a certified bound for all image sizes, a few percent above the maximum.
+    Each entry is linear in the weights, for models that are trained with many of them.
+    """
+    # Finer towards low frequencies, which are all that large scales leave.
+    edges = 2 * np.linspace(0, 1, _TABLE_BOXES + 1) ** 2
+    first, second = np.tril_indices(_TABLE_BOXES)
+    p, q = (edges[first], edges[first + 1]), (edges[second], edges[second + 1])
+    return np.stack(
+        [
+            _Share(1.0, 2 * scale**2, order, slope=2.0, twist=4 * theta).upper_bound(p, q)
+            for order, scale in zip(orders, scales, strict=True)
+        ],
+        axis=1,
+    )
 
 
 def _maximum_on_grid(shares: Sequence[_Share], shape: tuple[int, int]) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from jaxtyping import Float
 
-from integrodiff.stages._arrays import Array, Scalar
+from integrodiff.stages._arrays import Array, Scalar, namespace
 from integrodiff.stages.derivatives import derivatives, derivatives_adjoint
 from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
 from integrodiff.stages.divergence import divergence
@@ -38,6 +38,8 @@ def velocity(
     for term in evolution.terms(step):
         for i, flow in _flows(smoothed, term, evolution).items():
             flows[i] = flows[i] + flow if i in flows else flow
+    if not flows:
+        return namespace(image).zeros_like(image)
     return cascade_adjoint([flows[i] for i in sorted(flows)], [scales[i] for i in sorted(flows)])
 
 
@@ -45,6 +47,9 @@ def _flows(smoothed: Sequence[Array], term: Term, evolution: Evolution) -> dict[
     """Return the flow of one term at each scale that has one."""
     in_coupling = [i for i, weight in enumerate(term.coupling_weights) if not _is_zero(weight)]
     in_flux = [i for i, weight in enumerate(term.flux_weights) if not _is_zero(weight)]
+    if not in_flux:
+        return {}
+    in_coupling = in_coupling or in_flux[:1]  # of weight zero: diffusion without any edges
     weights = [term.coupling_weights[i] for i in in_coupling]
     if term.order > 1:
         found = {i: derivatives(smoothed[i], term.order) for i in {*in_coupling, *in_flux}}

@@ -1,0 +1,285 @@
+"""Training of models with hundreds of numbers: gradient descent by reverse-mode derivatives.
+
+Forward-mode tangents cost one image each, so that Levenberg-Marquardt is for a few dozen numbers
+at most. For :class:`integrodiff.models.DeepDiffusion` the whole evolution is differentiated
+backwards, on random images with fresh noise at all noise levels, and Adam takes the steps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from integrodiff._atomic import atomic_write
+from integrodiff.learning.compiled import pointwise
+from integrodiff.learning.images import CleanImages
+from integrodiff.learning.parameters import LOG_TO_DECIBELS
+from integrodiff.models import DeepDiffusion
+from integrodiff.models.deep import DeepNumbers, bound_table, evolution_of, numbers_at
+from integrodiff.stages import Evolution
+from integrodiff.stages.scale_space import cascade, cascade_adjoint
+
+_NAMES = ("weights", "contrasts", "weight_exponents")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescentSettings:
+    """How to descend.
+
+    Attributes
+    ----------
+    iterations : int
+        Number of steps.
+    batch : int
+        Images in each step; each of them at all noise levels.
+    rate : float
+        Largest learning rate, for logarithms of the numbers. It rises over the first twentieth of
+        the steps and falls to zero as a cosine.
+    seed : int
+        Seed of images and noise.
+    every : int
+        Steps between two reports and checkpoints.
+    """
+
+    iterations: int = 3000
+    batch: int = 16
+    rate: float = 0.03
+    seed: int = 0
+    every: int = 50
+
+
+@dataclass(frozen=True)
+class DescentProgress:
+    """The mean over the steps since the last report."""
+
+    iteration: int
+    psnr: float
+    seconds: float
+
+
+def descend(
+    model: DeepDiffusion,
+    images: CleanImages,
+    levels: Sequence[float],
+    *,
+    settings: DescentSettings | None = None,
+    device: str = "auto",
+    compile_backend: str | None = "inductor",
+    checkpoint: Path | None = None,
+    callback: Callable[[DescentProgress], object] | None = None,
+) -> DeepDiffusion:
+    """Train the numbers of a deep model on clean images with noise of the given levels.
+
+    Parameters
+    ----------
+    model : DeepDiffusion
+        Where to start.
+    images : CleanImages
+        The clean images.
+    levels : sequence of float
+        Noise levels; the numbers are for all of them together.
+    settings : DescentSettings, optional
+        Number of steps, batch and learning rate.
+    device : str
+        ``cpu``, ``cuda``, or ``auto``: the GPU if there is one.
+    compile_backend : str, optional
+        Backend of ``torch.compile``; None runs the functions as they are.
+    checkpoint : path, optional
+        File that holds the state after every report. If it is there already, the run goes on
+        from it.
+    callback : callable, optional
+        Called with a :class:`DescentProgress` at every report.
+    """
+    run = _Run(model, images, levels, settings or DescentSettings(), device, compile_backend)
+    run.load(checkpoint)
+    errors: list[float] = []
+    began = time.perf_counter()
+    while run.iteration < run.settings.iterations:
+        errors.append(run.step())
+        if run.iteration % run.settings.every == 0 or run.iteration == run.settings.iterations:
+            psnr = 10 * math.log10(255.0**2) - float(np.mean(errors))
+            run.save(checkpoint)
+            if callback is not None:
+                callback(DescentProgress(run.iteration, psnr, time.perf_counter() - began))
+            errors, began = [], time.perf_counter()
+    return run.model()
+
+
+class _Run:
+    """The tensors of a training run."""
+
+    def __init__(
+        self,
+        model: DeepDiffusion,
+        images: CleanImages,
+        levels: Sequence[float],
+        settings: DescentSettings,
+        device: str,
+        backend: str | None,
+    ) -> None:
+        import torch
+
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.template, self.settings, self.backend = model, settings, backend
+        self.identity = json.dumps(
+            [repr(model), images.fingerprint, [float(s) for s in levels], asdict(settings)]
+        )
+        self.device = torch.device(device)
+        self.iteration = 0
+        shape = (model.steps, len(model.channels))
+
+        def tensor(values: Any) -> Any:
+            return torch.tensor(values, dtype=torch.float32, device=self.device)
+
+        self.clean, self.levels = tensor(images.pixels)[:, None], tensor(list(levels))
+        self.table = tensor(bound_table(model.channels, model.theta))
+        self.numbers = {
+            "weights": tensor(model.weights).log().reshape(shape),
+            "contrasts": tensor(model.contrasts).log().reshape(shape),
+            "weight_exponents": tensor(model.weight_exponents),
+        }
+        for number in self.numbers.values():
+            number.requires_grad_()
+        self.optimiser = torch.optim.Adam(self.numbers.values(), lr=settings.rate)
+
+    def step(self) -> float:
+        """Take one step of descent; return the mean of 10 log10 of the squared error."""
+        import torch
+
+        count = min(self.settings.batch, len(self.clean))
+        rng = np.random.default_rng((self.settings.seed, self.iteration))
+        chosen = rng.choice(len(self.clean), count, replace=False)
+        generator = torch.Generator(self.device).manual_seed(int(rng.integers(2**62)))
+        level = torch.arange(len(self.levels), device=self.device).repeat_interleave(count)
+        clean = self.clean[torch.tensor(chosen, device=self.device)].repeat(
+            len(self.levels), 1, 1, 1
+        )
+        noise = torch.randn(clean.shape, generator=generator, device=self.device)
+        noisy = clean + self.levels[level][:, None, None, None] * noise
+        error = (self.denoised(noisy, level) - clean).square().mean(dim=(1, 2, 3))
+        loss = LOG_TO_DECIBELS * error.log().mean()
+        self.optimiser.param_groups[0]["lr"] = self._rate()
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self.iteration += 1
+        return float(loss.detach())
+
+    def denoised(self, noisy: Any, level: Any) -> Any:
+        """Return the denoised images, each with the numbers of its own noise level."""
+        import torch
+
+        numbers = numbers_at(
+            torch,
+            self.numbers["weights"].exp(),
+            self.numbers["contrasts"].exp(),
+            self.numbers["weight_exponents"],
+            self.levels,
+            self.table,
+        )
+        spread = DeepNumbers(
+            *(
+                [row.unbind(0) for row in part[level].permute(1, 2, 0)[..., None, None, None]]
+                for part in numbers
+            )
+        )
+        evolution = evolution_of(self.template.channels, spread, theta=self.template.theta)
+        for step in range(evolution.steps):
+            noisy = noisy + self._velocity(noisy, evolution, step)
+        return noisy
+
+    def _velocity(self, image: Any, evolution: Evolution, step: int) -> Any:
+        """Do what the stage of this name does, by compiled functions."""
+        smoothed = cascade(image, evolution.scales)
+        flows: list[Any] = [0] * len(smoothed)
+        for term in evolution.terms(step):
+            share, flow = _pieces(term.order, evolution.theta, self.backend)
+            present = [
+                i for i, weight in enumerate(term.flux_weights) if not isinstance(weight, float)
+            ]
+            coupling = sum(share(smoothed[i], term.coupling_weights[i]) for i in present)
+            for i in present:
+                flows[i] = flows[i] + flow(
+                    coupling, smoothed[i], term.flux_weights[i], term.contrasts[i]
+                )
+        return cascade_adjoint(flows, evolution.scales)
+
+    def _rate(self) -> float:
+        """Return the learning rate of this step."""
+        position = (self.iteration + 0.5) / self.settings.iterations
+        warm = min(1.0, position / 0.05)
+        return self.settings.rate * warm * (1 + math.cos(math.pi * position)) / 2
+
+    def model(self) -> DeepDiffusion:
+        """Return the model with the numbers as they are now."""
+        plain = {
+            name: number.detach().double().cpu().numpy() for name, number in self.numbers.items()
+        }
+        return replace(
+            self.template,
+            weights=tuple(np.exp(plain["weights"]).ravel().tolist()),
+            contrasts=tuple(np.exp(plain["contrasts"]).ravel().tolist()),
+            weight_exponents=tuple(plain["weight_exponents"].tolist()),
+        )
+
+    def save(self, path: Path | None) -> None:
+        """Replace the checkpoint whole."""
+        if path is None:
+            return
+        moments = [
+            {key: self.optimiser.state[self.numbers[name]][key].tolist() for key in _MOMENTS}
+            for name in _NAMES
+        ]
+        document = {
+            "identity": self.identity,
+            "iteration": self.iteration,
+            "numbers": {name: self.numbers[name].tolist() for name in _NAMES},
+            "moments": moments,
+        }
+        with atomic_write(path, overwrite=True) as temporary:
+            temporary.write_text(json.dumps(document), encoding="utf-8")
+
+    def load(self, path: Path | None) -> None:
+        """Go on from a checkpoint of this very training, if there is one."""
+        import torch
+
+        if path is None or not path.exists():
+            return
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["identity"] != self.identity:
+            raise ValueError(f"{path} belongs to another training; remove it, or name another file")
+        self.iteration = document["iteration"]
+        for name, moments in zip(_NAMES, document["moments"], strict=True):
+            number = self.numbers[name]
+            with torch.no_grad():
+                number.copy_(torch.tensor(document["numbers"][name]))
+            self.optimiser.state[number] = {
+                key: torch.tensor(value, device=self.device if key != "step" else "cpu")
+                for key, value in moments.items()
+            }
+
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+@lru_cache(maxsize=32)
+def _pieces(order: int, theta: float, backend: str | None) -> tuple[Any, Any]:
+    """Return the pointwise functions of one order, compiled at their first calls."""
+    import torch
+
+    share, flow = pointwise(order, "tensor" if order == 1 else "trace", "haar", theta)
+    if backend is None:
+        return share, flow
+    return (
+        torch.compile(share, fullgraph=True, backend=backend, dynamic=False),
+        torch.compile(flow, fullgraph=True, backend=backend, dynamic=False),
+    )
