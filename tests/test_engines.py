@@ -52,10 +52,12 @@ def test_single_precision_on_a_photograph(
 ) -> None:
     noise = np.random.default_rng(0).normal(0, sigma, photograph.shape)
     evolution = load_model(model_name).evolution(sigma)
+    # The free contrasts of the full model are as small as 0.003 grey levels at sigma = 1.
+    tolerance = 5 * SINGLE if model_name == "iad-full" else SINGLE
     for image in (photograph[None], (photograph + noise)[None]):
         reference = ENGINES["numpy"].evolve(image, evolution)
         single = ENGINES[engine].evolve(image.astype(np.float32), evolution)
-        np.testing.assert_allclose(single, reference, atol=SINGLE, rtol=0)
+        np.testing.assert_allclose(single, reference, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
