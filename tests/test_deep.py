@@ -122,6 +122,16 @@ class TestDescent:
         after = mean_psnr(found, clean, levels, engine="numpy")
         assert np.mean(list(after.values())) > np.mean(list(before.values())) + 0.5
 
+    def test_the_start_has_about_three_hundred_numbers(self) -> None:
+        pytest.importorskip("torch")
+        from integrodiff.learning.descent import deep_start
+
+        model = deep_start()
+        assert {channel.order for channel in model.channels} == {1, 2, 3, 4}
+        numbers = len(model.weights) + len(model.contrasts) + len(model.weight_exponents)
+        assert numbers == 294
+        assert len(deep_start(orders=(1, 2), steps=5).weights) == 40
+
     def test_trains_what_the_engines_compute(self, training: dict[str, Any]) -> None:
         import torch
 

@@ -52,7 +52,7 @@ def test_single_precision_on_a_photograph(
 ) -> None:
     noise = np.random.default_rng(0).normal(0, sigma, photograph.shape)
     evolution = load_model(model_name).evolution(sigma)
-    # The free contrasts of the full model are as small as 0.003 grey levels at sigma = 1.
+    # The free contrasts of the full model are as small as 0.0003 grey levels at sigma = 1.
     tolerance = 5 * SINGLE if model_name == "iad-full" else SINGLE
     for image in (photograph[None], (photograph + noise)[None]):
         reference = ENGINES["numpy"].evolve(image, evolution)

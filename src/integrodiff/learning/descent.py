@@ -23,9 +23,20 @@ from integrodiff.learning.compiled import pointwise
 from integrodiff.learning.images import CleanImages
 from integrodiff.learning.parameters import LOG_TO_DECIBELS
 from integrodiff.models import DeepDiffusion
-from integrodiff.models.deep import DeepNumbers, bound_table, evolution_of, numbers_at
+from integrodiff.models.deep import Channel, DeepNumbers, bound_table, evolution_of, numbers_at
 from integrodiff.stages import Evolution
 from integrodiff.stages.scale_space import cascade, cascade_adjoint
+
+_SCALES = (0.1, 0.5, 1.2, 3.0)
+# Weights for the orders one to four at these scales, and contrasts, where training starts: the
+# first order near the reduced IAD, the others weak.
+_FIRST_WEIGHTS = (
+    (0.05, 0.3, 0.7, 0.5),
+    (0.01, 0.03, 0.05, 0.1),
+    (0.003, 0.01, 0.02),
+    (0.001, 0.003, 0.01),
+)
+_FIRST_CONTRASTS = (0.7, 0.3, 0.1, 0.02)
 
 _NAMES = ("weights", "contrasts", "weight_exponents")
 
@@ -111,6 +122,25 @@ def descend(
                 callback(DescentProgress(run.iteration, psnr, time.perf_counter() - began))
             errors, began = [], time.perf_counter()
     return run.model()
+
+
+def deep_start(orders: Sequence[int] = (1, 2, 3, 4), steps: int = 10) -> DeepDiffusion:
+    """Return an untrained deep model: orders one and two at four scales, higher ones at three."""
+    chosen = [
+        (Channel(order, scale), weight, contrast)
+        for order in orders
+        for scale, weight, contrast in zip(
+            _SCALES, _FIRST_WEIGHTS[order - 1], _FIRST_CONTRASTS, strict=False
+        )
+    ]
+    channels, weights, contrasts = zip(*chosen, strict=True)
+    return DeepDiffusion(
+        channels=channels,
+        steps=steps,
+        weights=weights * steps,
+        contrasts=contrasts * steps,
+        weight_exponents=(0.2,) * len(channels),
+    )
 
 
 class _Run:
