@@ -10,23 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
-
 from integrodiff import MODEL_NAMES, load_model
-from integrodiff.engines import cpu_count
 from integrodiff.learning import PAPER_LEVELS, bsds500
-from integrodiff.learning.evaluation import mean_psnr
-
-
-def cell(model: str, level: float, data: Path | None, count: int | None) -> float:
-    """Return one cell of the table."""
-    images = bsds500("test", data, count)
-    return mean_psnr(load_model(model), images, (level,), engine="numpy")[level]
+from integrodiff.paper.evaluation import Evaluation
 
 
 def main() -> None:
@@ -40,25 +28,19 @@ def main() -> None:
     arguments = parser.parse_args()
 
     levels = [float(level) for level in arguments.levels]
-    print(f"mean PSNR in dB over {arguments.count or 100} test crops\n")
+    images = bsds500("test", arguments.data, arguments.count)
+    print(f"mean PSNR in dB over {len(images)} test crops\n")
     print("| model | " + " | ".join(f"s = {level:g}" for level in levels) + " | mean |")
     print("|---" * (len(levels) + 2) + "|")
-    # Every worker computes alone: more threads than processors would wait for each other.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    models = {model: load_model(model) for model in arguments.models}
+    evaluation = Evaluation(models, images)
     table: dict[str, dict[str, float]] = {}
-    with ProcessPoolExecutor(cpu_count(), mp_context=get_context("spawn")) as workers:
-        jobs = {
-            model: [
-                workers.submit(cell, model, level, arguments.data, arguments.count)
-                for level in levels
-            ]
-            for model in arguments.models
-        }
-        for model, cells in jobs.items():
-            row = {f"{s:g}": c.result() for s, c in zip(levels, cells, strict=True)}
-            row["mean"] = float(np.mean(list(row.values())))
-            table[model] = row
-            print(f"| {model} | " + " | ".join(f"{v:.2f}" for v in row.values()) + " |", flush=True)
+    for model in models:
+        psnr = evaluation.row(model, levels)
+        row = {f"{s:g}": value for s, value in zip(levels, psnr, strict=True)}
+        row["mean"] = sum(psnr) / len(psnr)
+        table[model] = row
+        print(f"| {model} | " + " | ".join(f"{v:.2f}" for v in row.values()) + " |", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(table, indent=2) + "\n")
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from integrodiff.learning.images import CleanImages
+
 HEIGHT, WIDTH = 20, 24
 ICC_PROFILE = bytes(range(256)) * 3
 XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/">grain</x:xmpmeta>'
@@ -22,6 +24,14 @@ def values(*shape: int, dtype: str = "uint8") -> NDArray[Any]:
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
     return rng.normal(0, 3, shape).astype(dtype)
+
+
+def crops(count: int | None = None) -> CleanImages:
+    """Two small images for training and evaluation: discs on ramps."""
+    y, x = np.mgrid[:24, :24]
+    images = [40 + 2 * x + k * y + 90 * ((y - 9) ** 2 + (x - 9 - k) ** 2 < 40) for k in (1, 3)]
+    pixels = np.array(images[:count], np.float32)
+    return CleanImages(pixels, ("a", "b")[: len(pixels)], "two discs")
 
 
 def exif(orientation: int = 6) -> bytes:

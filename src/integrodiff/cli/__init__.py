@@ -1,4 +1,4 @@
-"""The command line: ``integrodiff denoise``, ``demo``, ``train`` and ``info``.
+"""The command line: ``integrodiff denoise``, ``demo``, ``train``, ``reproduce`` and ``info``.
 
 ====  ==============================================================================
 code  meaning
@@ -6,7 +6,8 @@ code  meaning
 0     done
 1     unexpected error: a fault of the program, or not enough memory
 2     wrong usage: arguments, noise level, model or engine name, engine that cannot
-      run here, grey range that is unclear, training without PyTorch
+      run here, grey range that is unclear, training without PyTorch, figures without
+      Matplotlib
 3     the input, image or model file, cannot be read, used or downloaded
 4     the output cannot be written, or exists already
 130   interrupted by Ctrl-C
@@ -26,6 +27,7 @@ from integrodiff._version import __version__
 from integrodiff.cli.demo import demo
 from integrodiff.cli.denoise import denoise
 from integrodiff.cli.info import info
+from integrodiff.cli.reproduce import reproduce
 from integrodiff.cli.train import train
 
 _EPILOG = """\
@@ -52,6 +54,7 @@ app = typer.Typer(
 app.command(epilog=_EPILOG)(denoise)
 app.command(epilog=_EPILOG)(demo)
 app.command(epilog=_EPILOG)(train)
+app.command(epilog=_EPILOG)(reproduce)
 app.command(epilog=_EPILOG)(info)
 
 

@@ -42,7 +42,10 @@ def denoise(
         ),
     ],
     model: Annotated[
-        str, typer.Option(metavar="NAME|FILE.json", help="iad, iid, eed, pm, or a model file.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE.json", help="iad, iad-full, iid, eed, pm, or a model file."
+        ),
     ] = "iad",
     engine: Annotated[
         str,

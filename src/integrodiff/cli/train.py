@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
@@ -21,15 +20,14 @@ from integrodiff.cli._terminal import (
     stop,
     stopping,
 )
-from integrodiff.cli._training_messages import Plan, announcement, print_summary, watcher
+from integrodiff.cli._training import bsds500_crops, reading_images, require_torch, trained
+from integrodiff.cli._training_messages import Plan, announcement, print_summary
 
 if TYPE_CHECKING:
     from integrodiff.learning import CleanImages
     from integrodiff.learning.fit import Loss
-    from integrodiff.models import Model
 
 _BSDS500_CROP = 256
-_INSTALL = "install it with: pip install 'integrodiff[train]'"
 
 _ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", help="pm, eed, iid, iad, iad-full or iad-smooth.")
@@ -186,13 +184,21 @@ def _run(request: _Request) -> None:
 
     with stopping(ExitCode.USAGE, ValueError, TypeError):
         plan = _plan(request)
-    _require_torch(request.device)
+    require_torch(request.device)
     _check_output(request)
     images = _clean_images(request)
     with _work_folder(request, plan):
         if not request.quiet:
             say(announcement(plan, images))
-        model = _trained(request, plan, images)
+        model = trained(
+            plan,
+            images,
+            settings=plan.settings,
+            device=request.device,
+            batch=request.batch,
+            quiet=request.quiet,
+            elsewhere="--work",
+        )
         _check_output(request)  # another program may have written it in the meantime
         try:
             save_model(model, request.output)
@@ -271,20 +277,6 @@ def _phases(text: str) -> tuple[int | None, ...]:
     return tuple(None if word == "all" else int(word) for word in words)
 
 
-def _require_torch(device: str) -> None:
-    """End the program if PyTorch, or the GPU that was asked for, cannot be used."""
-    if importlib.util.find_spec("torch") is None:
-        stop(ExitCode.USAGE, f"training needs PyTorch, which is not installed; {_INSTALL}")
-    try:
-        import torch
-
-        has_gpu = torch.cuda.is_available()
-    except Exception as error:  # a broken installation may fail in any way
-        stop(ExitCode.USAGE, f"PyTorch is installed, but cannot be loaded ({error}); {_INSTALL}")
-    if device == "cuda" and not has_gpu:
-        stop(ExitCode.USAGE, "--device cuda: PyTorch finds no GPU here; give --device cpu")
-
-
 def _check_output(request: _Request) -> None:
     """Refuse a path that no model file can be written to."""
 
@@ -310,27 +302,12 @@ def _check_output(request: _Request) -> None:
 
 def _clean_images(request: _Request) -> CleanImages:
     """Read the images; what cannot be read or downloaded is bad input."""
-    from integrodiff.learning import bsds500, image_folder
+    from integrodiff.learning import image_folder
 
-    try:
-        if request.images is not None:
-            return image_folder(request.images, request.crop, request.count)
-        if request.quiet:
-            _silence_download()
-        return bsds500("train", request.data, request.count)
-    except ImportError as error:
-        stop(ExitCode.USAGE, f"the download of BSDS500 needs {error.name}; {_INSTALL}")
-    except (OSError, ValueError) as error:
-        text = str(error).replace("a smaller crop size", "a smaller --crop")
-        stop(ExitCode.INPUT, text.replace("by an option", "by --data"))
-
-
-def _silence_download() -> None:
-    """Keep the library that downloads from telling about it."""
-    if importlib.util.find_spec("pooch") is not None:
-        import pooch
-
-        pooch.get_logger().setLevel("WARNING")
+    if request.images is None:
+        return bsds500_crops("train", request.data, request.count, quiet=request.quiet)
+    with reading_images():
+        return image_folder(request.images, request.crop, request.count)
 
 
 # ---- the training ----
@@ -359,41 +336,6 @@ def _work_folder(request: _Request, plan: Plan) -> Iterator[None]:
         if request.work is None:
             with contextlib.suppress(OSError):
                 plan.work.rmdir()  # which fails if anything is in it
-
-
-def _trained(request: _Request, plan: Plan, images: CleanImages) -> Model:
-    """Train; end the program if checkpoints are in the way or memory does not suffice."""
-    from integrodiff.learning import recipes
-
-    try:
-        with watcher(plan, quiet=request.quiet) as watch:
-            return recipes.train(
-                plan.name,
-                images,
-                plan.levels,
-                settings=plan.settings,
-                device=request.device,
-                batch=request.batch,
-                folder=plan.work,
-                callback=watch,
-            )
-    except OSError as error:
-        stop(
-            ExitCode.OUTPUT,
-            f"{plan.work}: checkpoints or logs cannot be written: {error.strerror or error}",
-        )
-    except ValueError as error:
-        if str(plan.work) not in str(error):
-            raise
-        stop(ExitCode.OUTPUT, f"{error}; or give another folder as --work")
-    except (MemoryError, RuntimeError) as error:
-        words = ("out of memory", "allocate memory")
-        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
-            raise
-        stop(
-            ExitCode.UNEXPECTED,
-            "not enough memory; give the same command with a smaller --batch, and it goes on",
-        )
 
 
 def _remove_files_of(plan: Plan) -> None:

@@ -1,0 +1,111 @@
+"""What the commands that train share: clean images, PyTorch, and ends of a training."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integrodiff.cli._terminal import ExitCode, stop
+from integrodiff.cli._training_messages import Plan, watcher
+
+if TYPE_CHECKING:
+    from integrodiff.learning import CleanImages, FitSettings
+    from integrodiff.models import Model
+
+_INSTALL = "install it with: pip install 'integrodiff[train]'"
+
+
+def require_torch(device: str) -> None:
+    """End the program if PyTorch, or the GPU that was asked for, cannot be used."""
+    if importlib.util.find_spec("torch") is None:
+        stop(ExitCode.USAGE, f"training needs PyTorch, which is not installed; {_INSTALL}")
+    try:
+        import torch
+
+        has_gpu = torch.cuda.is_available()
+    except Exception as error:  # a broken installation may fail in any way
+        stop(ExitCode.USAGE, f"PyTorch is installed, but cannot be loaded ({error}); {_INSTALL}")
+    if device == "cuda" and not has_gpu:
+        stop(ExitCode.USAGE, "--device cuda: PyTorch finds no GPU here; give --device cpu")
+
+
+@contextlib.contextmanager
+def reading_images() -> Iterator[None]:
+    """End the program if images cannot be read or downloaded, which is bad input."""
+    try:
+        yield
+    except ImportError as error:
+        stop(ExitCode.USAGE, f"the download of BSDS500 needs {error.name}; {_INSTALL}")
+    except (OSError, ValueError) as error:
+        text = str(error).replace("a smaller crop size", "a smaller --crop")
+        stop(ExitCode.INPUT, text.replace("by an option", "by --data"))
+
+
+def bsds500_crops(
+    split: str, data: Path | None, count: int | None, *, quiet: bool = False
+) -> CleanImages:
+    """Return crops of BSDS500, or end the program."""
+    from integrodiff.learning import bsds500
+
+    with reading_images():
+        if quiet:
+            _silence_download()
+        return bsds500(split, data, count)
+
+
+def _silence_download() -> None:
+    """Keep the library that downloads from telling about it."""
+    if importlib.util.find_spec("pooch") is not None:
+        import pooch
+
+        pooch.get_logger().setLevel("WARNING")
+
+
+def trained(
+    plan: Plan,
+    images: CleanImages,
+    *,
+    settings: FitSettings | None,
+    device: str,
+    batch: int | None,
+    quiet: bool,
+    elsewhere: str,
+) -> Model:
+    """Train; end the program if checkpoints are in the way or memory does not suffice.
+
+    ``elsewhere`` is the option by which checkpoints get another folder.
+    """
+    from integrodiff.learning import recipes
+
+    try:
+        with watcher(plan, quiet=quiet) as watch:
+            return recipes.train(
+                plan.name,
+                images,
+                plan.levels,
+                settings=settings,
+                device=device,
+                batch=batch,
+                folder=plan.work,
+                callback=watch,
+            )
+    except OSError as error:
+        stop(
+            ExitCode.OUTPUT,
+            f"{plan.work}: checkpoints or logs cannot be written: {error.strerror or error}",
+        )
+    except ValueError as error:
+        if str(plan.work) not in str(error):
+            raise
+        stop(ExitCode.OUTPUT, f"{error}; or give another folder as {elsewhere}")
+    except (MemoryError, RuntimeError) as error:
+        words = ("out of memory", "allocate memory")
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
+            raise
+        stop(
+            ExitCode.UNEXPECTED,
+            "not enough memory; give the same command with a smaller --batch, and it goes on",
+        )

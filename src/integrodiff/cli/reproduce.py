@@ -1,0 +1,320 @@
+"""``integrodiff reproduce``: the tables and figures of the paper, beside its own numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from integrodiff.cli._terminal import (
+    ExitCode,
+    exit_codes,
+    plain_warnings,
+    progress,
+    say,
+    stop,
+    stopping,
+)
+from integrodiff.cli._training import bsds500_crops, reading_images, require_torch, trained
+from integrodiff.cli._training_messages import Plan, announcement
+
+if TYPE_CHECKING:
+    from integrodiff.learning import CleanImages
+    from integrodiff.models import Model
+    from integrodiff.paper.figure2 import Cameraman
+    from integrodiff.paper.targets import Reproduction
+
+_ALL = "all"
+
+_Targets = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TARGET...",
+        help="table1, figure1, figure2, ablation, or all; several may be given.",
+    ),
+]
+_Output = Annotated[
+    Path,
+    typer.Option(metavar="FOLDER", help="Where the results go, in place of earlier ones."),
+]
+_Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder with BSDS500 and, for figure2, set12/cameraman.png. By default the one that "
+        "the environment variable INTEGRODIFF_DATA names; without that, BSDS500 is downloaded.",
+        show_default=False,
+    ),
+]
+_Count = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Evaluate on the first N test crops only. By default on all 100.",
+        show_default=False,
+    ),
+]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Processes that evaluate. By default one for each processor.",
+        show_default=False,
+    ),
+]
+_Train = Annotated[
+    bool,
+    typer.Option(
+        "--train",
+        help="Train the models first, in place of those that come with the package. They are "
+        "kept in FOLDER/models; a run that was stopped goes on from FOLDER/checkpoints.",
+    ),
+]
+_TrainCount = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="With --train: only the first N training crops. By default all 200.",
+        show_default=False,
+    ),
+]
+_Device = Annotated[
+    str, typer.Option(metavar="auto|cpu|cuda", help="With --train: where; auto takes a GPU.")
+]
+_Batch = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="With --train: images at a time. By default 4 on a CPU, as many as fit on a GPU.",
+        show_default=False,
+    ),
+]
+
+
+def reproduce(
+    targets: _Targets,
+    output: _Output = Path("reproduced"),
+    data: _Data = None,
+    count: _Count = None,
+    jobs: _Jobs = None,
+    train: _Train = False,
+    train_count: _TrainCount = None,
+    device: _Device = "auto",
+    batch: _Batch = None,
+) -> None:
+    """Reproduce tables and figures of the paper.
+
+    Prints our numbers beside the paper's and their differences, whatever they are, and writes
+    them as JSON, CSV and Markdown, figures as PNG. The evaluation on all test crops takes
+    minutes. The picture of figure2 holds an image that is for research only.
+
+    Example: `integrodiff reproduce table1 --data FOLDER --count 10`
+    """
+    arguments = locals()
+    with exit_codes(), plain_warnings():
+        # PyTorch's use of its own deprecated functions is no concern of the user.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        _run(_Request(**arguments))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """The arguments of the command."""
+
+    targets: list[str]
+    output: Path
+    data: Path | None
+    count: int | None
+    jobs: int | None
+    train: bool
+    train_count: int | None
+    device: str
+    batch: int | None
+
+
+def _run(request: _Request) -> None:
+    """Check all that can be checked, read, train if wanted, then compute and write."""
+    from integrodiff.paper.targets import TARGETS
+
+    with stopping(ExitCode.USAGE, ValueError):
+        names = _target_names(request)
+    targets = [TARGETS[name] for name in names]
+    if any(target.draws for target in targets):
+        _require_matplotlib()
+    if request.train:
+        require_torch(request.device)
+    _check_output(request.output)
+    cameraman = None
+    if any(target.needs_cameraman for target in targets):
+        cameraman = _cameraman(request.data)
+    images = None
+    if any(target.cells for target in targets):
+        images = bsds500_crops("test", request.data, request.count)
+    wanted = list(dict.fromkeys(model for target in targets for model in target.models))
+    models = _trained_models(request, wanted) if request.train else _shipped_models(wanted)
+    _reproduce(request, names, models, images, cameraman)
+
+
+# ---- before anything is computed ----
+
+
+def _target_names(request: _Request) -> list[str]:
+    """Return the targets in the order of the table, or raise an error that says what is wrong."""
+    from integrodiff.models._validation import one_of
+    from integrodiff.paper.targets import TARGETS
+
+    for name in request.targets:
+        if name not in (*TARGETS, _ALL):
+            raise ValueError(
+                f"unknown target {name!r}: expected one of {', '.join(sorted(TARGETS))}, {_ALL}"
+            )
+    one_of("--device", request.device, ("auto", "cpu", "cuda"))
+    for option, given in (
+        ("--train-count", request.train_count is not None),
+        ("--device", request.device != "auto"),
+        ("--batch", request.batch is not None),
+    ):
+        if given and not request.train:
+            raise ValueError(f"{option} is for the training; give --train as well, or leave it out")
+    return [name for name in TARGETS if name in request.targets or _ALL in request.targets]
+
+
+def _require_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        stop(
+            ExitCode.USAGE,
+            "figures need Matplotlib, which is not installed; install it with: "
+            "pip install 'integrodiff[plot]'",
+        )
+
+
+def _check_output(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, without making it."""
+    with stopping(ExitCode.OUTPUT, OSError):
+        if folder.exists() and not folder.is_dir():
+            stop(ExitCode.OUTPUT, f"{folder}: is not a folder; give another one as --output")
+        path = Path(os.path.realpath(folder))
+        existing = next(parent for parent in (path, *path.parents) if parent.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            stop(ExitCode.OUTPUT, f"{folder}: cannot be written; give another folder as --output")
+
+
+def _cameraman(data: Path | None) -> Cameraman:
+    from integrodiff.paper.figure2 import read_cameraman
+
+    with reading_images():
+        return read_cameraman(data)
+
+
+# ---- models ----
+
+
+def _shipped_models(names: list[str]) -> dict[str, Model]:
+    from integrodiff.models import load_model
+
+    return {name: load_model(name) for name in names}
+
+
+def _trained_models(request: _Request, names: list[str]) -> dict[str, Model]:
+    """Train the models one after the other, and write each when it is done."""
+    from integrodiff.learning import FitSettings
+    from integrodiff.learning.recipes import RECIPES
+    from integrodiff.models import save_model
+    from integrodiff.paper.targets import training_levels
+
+    images = bsds500_crops("train", request.data, request.train_count)
+    checkpoints = request.output / "checkpoints"
+    models: dict[str, Model] = {}
+    try:
+        with _writing(request.output):
+            checkpoints.mkdir(parents=True, exist_ok=True)
+            (request.output / "models").mkdir(exist_ok=True)
+        for name in names:
+            plan = Plan(
+                name=name,
+                levels=training_levels(name),
+                per_level=RECIPES[name].per_level,
+                settings=FitSettings(),
+                work=checkpoints,
+            )
+            say(announcement(plan, images))
+            models[name] = trained(
+                plan,
+                images,
+                settings=None,
+                device=request.device,
+                batch=request.batch,
+                quiet=False,
+                elsewhere="--output",
+            )
+            with _writing(request.output):
+                save_model(models[name], request.output / "models" / f"{name}.json")
+    except KeyboardInterrupt:
+        say(f"interrupted; the same command goes on from the last step, kept in {checkpoints}")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    return models
+
+
+# ---- results ----
+
+
+def _reproduce(
+    request: _Request,
+    names: list[str],
+    models: dict[str, Model],
+    images: CleanImages | None,
+    cameraman: Cameraman | None,
+) -> None:
+    """Compute, print and write one target after the other."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from integrodiff.engines import cpu_count
+    from integrodiff.paper.evaluation import Evaluation
+    from integrodiff.paper.targets import TARGETS, Inputs
+
+    cells = {cell for name in names for cell in TARGETS[name].cells}
+    jobs = request.jobs or cpu_count()
+    evaluation = None
+    if images is not None:
+        evaluation = Evaluation(models, images, jobs=jobs)
+        say(
+            f"models at noise levels: {len(cells)}, each on test crops: {len(images)}, in "
+            f"processes: {jobs}"
+        )
+    inputs = Inputs(models=models, evaluation=evaluation, cameraman=cameraman)
+    total = len(cells) * (0 if images is None else len(images))
+    results: list[Reproduction] = []
+    paths: list[Path] = []
+    with progress("test crops", total, quiet=False) as advance:
+        if evaluation is not None and advance is not None:
+            evaluation.callback = lambda crops: [advance() for _ in range(crops)]
+        for name in names:
+            try:
+                results.append(TARGETS[name].compute(inputs))
+            except (MemoryError, BrokenProcessPool):
+                stop(ExitCode.UNEXPECTED, "not enough memory; give fewer processes as --jobs")
+            with _writing(request.output):
+                request.output.mkdir(parents=True, exist_ok=True)
+                paths += results[-1].write(request.output)
+    typer.echo("\n".join(result.markdown for result in results), nl=False)
+    say(f"written to {request.output}: {', '.join(path.name for path in paths)}")
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """End the program if something cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        stop(ExitCode.OUTPUT, f"{folder}: cannot be written: {error.strerror or error}")
