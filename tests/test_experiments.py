@@ -1,0 +1,324 @@
+"""The experiments that compare methods: peers, their table and plot, and Lipschitz estimates."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import frontier
+import peers
+import robustness
+from integrodiff import PeronaMalik, load_model
+from integrodiff.learning.images import CleanImages, noise
+from peers import PEERS, Method, Results
+
+SIGMA = 25.0
+FACTORS = {15.0: 0.6, 25.0: 0.8, 50.0: 1.0}
+
+
+@pytest.fixture
+def clean() -> NDArray[np.float32]:
+    """A disc on a ramp."""
+    y, x = np.mgrid[:32, :32]
+    return np.array(60 + 2 * x + 90 * ((y - 15) ** 2 + (x - 12) ** 2 < 80), np.float32)
+
+
+@pytest.fixture
+def half() -> Method:
+    """A method that divides by two."""
+    return Method("half", "Half", lambda noisy, _: noisy / 2, 1, "none", "1", "half")
+
+
+# ---- peers ----
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_remove_noise(name: str, clean: NDArray[np.float32]) -> None:
+    peer = PEERS[name]
+    reason = peer.unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+    noisy = clean + noise(SIGMA, 0, clean.shape)
+    before = noisy.copy()
+    result = peer.run(noisy, SIGMA, peer.grid[len(peer.grid) // 2])
+    assert result.shape == clean.shape
+    assert np.issubdtype(result.dtype, np.floating)
+    np.testing.assert_array_equal(noisy, before)
+    assert np.mean((result - clean) ** 2) < 0.5 * np.mean((noisy - clean) ** 2)
+
+
+def test_grids_increase() -> None:
+    for peer in PEERS.values():
+        assert list(peer.grid) == sorted(set(peer.grid))
+
+
+def test_factors_between_levels() -> None:
+    assert peers.factor_at(FACTORS, 25.0) == pytest.approx(0.8)
+    assert peers.factor_at(FACTORS, 10.0) == 0.6
+    assert peers.factor_at(FACTORS, 60.0) == 1.0
+    assert peers.factor_at(FACTORS, np.sqrt(25 * 50)) == pytest.approx(0.9)
+
+
+def test_missing_package_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def version(package: str) -> str:
+        if package == "bm3d":
+            raise PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(peers, "version", version)
+    assert peers.runnable_peers(["tv", "bm3d"]) == ["tv"]
+    assert capsys.readouterr().out == (
+        "bm3d is skipped: bm3d is not installed; get it with: pip install '.[bench]'\n"
+    )
+
+
+def test_tuning_is_stored_read_and_not_repeated(
+    tmp_path: Path,
+    clean: NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    images = CleanImages(clean[None], ("disc",), "a disc")
+    path = tmp_path / "new" / "peers.json"
+    results = Results(path, "factors", {"images": 1})
+    peers.tune("tv", images, results.row("tv", {"identity": "1"}), results.save)
+    found = peers.read_factors(path)["tv"]
+    assert set(found) == set(peers.TUNING_LEVELS)
+    assert set(found.values()) <= set(PEERS["tv"].grid)
+    for level, factor in found.items():
+        row = json.loads(path.read_text())["rows"]["tv"]["psnr"][f"{level:g}"]
+        assert max(row, key=row.__getitem__) == f"{factor:g}"
+    assert "tv" in peers.factors_table(results.rows)
+
+    def refuse(*_: object) -> float:
+        raise AssertionError("tuned again")
+
+    monkeypatch.setattr(peers, "_mean_psnr", refuse)
+    again = Results(path, "factors", {"images": 1})
+    peers.tune("tv", images, again.row("tv", {"identity": "1"}), again.save)
+
+    capsys.readouterr()
+    (method,) = peers.tuned_peers(["tv", "nlm"], path)
+    assert (method.name, method.parameters) == ("tv", 3)
+    assert "nlm is skipped" in capsys.readouterr().out
+    noisy = clean + noise(SIGMA, 0, clean.shape)
+    expected = PEERS["tv"].run(noisy, SIGMA, found[SIGMA])
+    np.testing.assert_array_equal(method.denoise(noisy, SIGMA), expected)
+
+
+@pytest.mark.parametrize(("name", "count"), [("pm", 12), ("eed", 18), ("iid", 4), ("iad", 4)])
+def test_trained_numbers(name: str, count: int) -> None:
+    assert peers.trained_numbers(name, load_model(name)) == count
+    assert peers.trained_numbers("copy.json", load_model(name)) == count
+
+
+def test_numbers_of_a_model_without_recipe() -> None:
+    assert peers.trained_numbers("mine.json", PeronaMalik(contrast=10, tau=0.1)) == 2
+
+
+def test_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *words: calls.append(words))
+    for name in peers._THREAD_VARIABLES:
+        monkeypatch.setenv(name, "1")
+    peers.one_thread()
+    assert calls == []
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    peers.one_thread()
+    assert calls[0][2]["OMP_NUM_THREADS"] == "1"
+
+
+# ---- frontier ----
+
+
+def document(tmp_path: Path, half: Method, clean: NDArray[np.float32]) -> Results:
+    """A file with quoted rows and one that is measured on two images."""
+    settings = {"bsd68": {"images": 2, "sha256": "0"}}
+    results = Results(tmp_path / "frontier.json", "all", settings)
+    frontier.add_quoted(results.rows)
+    head = {
+        "title": half.title,
+        "quoted": False,
+        "parameters": half.parameters,
+        "engine": half.engine,
+        "identity": half.identity,
+        "seconds_per_megapixel": None,
+    }
+    part = frontier.TestSet("bsd68", [clean, clean + 1], frontier.BSD68_LEVELS)
+    frontier.measure(half, [part], results.row(half.name, head), results.save)
+    return results
+
+
+def test_measured_row(tmp_path: Path, half: Method, clean: NDArray[np.float32]) -> None:
+    results = document(tmp_path, half, clean)
+    row = json.loads(results.path.read_text())["rows"]["half"]
+    values = [
+        peers.psnr((image + noise(15, k, image.shape)) / 2, image)
+        for k, image in enumerate((clean, clean + 1))
+    ]
+    assert row["psnr"]["bsd68"]["15"] == pytest.approx(np.mean(values), abs=1e-4)
+    assert row["seconds_per_megapixel"] > 0
+
+    def refuse(*_: object) -> NDArray[np.float32]:
+        raise AssertionError("measured again")
+
+    known = Method("half", "Half", refuse, 1, "none", "1", "half")
+    document(tmp_path, known, clean)
+    other = Method("half", "Half", refuse, 1, "none", "1", "another half")
+    with pytest.raises(AssertionError, match="measured again"):
+        document(tmp_path, other, clean)
+
+
+def test_quoted_rows_are_never_overwritten(
+    tmp_path: Path, half: Method, clean: NDArray[np.float32]
+) -> None:
+    results = document(tmp_path, half, clean)
+    for name in frontier.QUOTED:
+        assert name not in PEERS
+        for again in (False, True):
+            with pytest.raises(ValueError, match="quoted from a publication"):
+                results.row(name, {"identity": "x"}, again=again)
+    saved = json.loads(results.path.read_text())["rows"]
+    assert {name: row for name, row in saved.items() if row["quoted"]} == frontier.QUOTED
+    assert all(row["source"] for row in frontier.QUOTED.values())
+    assert frontier.QUOTED["quoted: bm3d"]["psnr"]["bsd68"] == {
+        "15": 31.07,
+        "25": 28.57,
+        "50": 25.62,
+    }
+
+
+def test_other_settings_need_another_file(
+    tmp_path: Path, half: Method, clean: NDArray[np.float32]
+) -> None:
+    path = document(tmp_path, half, clean).path
+    with pytest.raises(SystemExit, match="name another file"):
+        Results(path, "all", {"bsd68": {"images": 68, "sha256": "1"}})
+
+
+def test_table_and_plot(
+    tmp_path: Path,
+    half: Method,
+    clean: NDArray[np.float32],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("matplotlib")
+    source, target = document(tmp_path, half, clean).path, tmp_path / "frontier.png"
+    words = ["frontier.py", "--plot", str(source), str(target)]
+    monkeypatch.setattr("sys.argv", words)
+    capsys.readouterr()
+    frontier.main()
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert lines[0].startswith("| method")
+    assert lines[2].startswith("| Half ")
+    assert [line.split(" |")[0] for line in lines[3:7]] == [
+        f"| {name}".ljust(len(lines[3].split(" |")[0]))
+        for name in ("BM3D (quoted)", "WNNM (quoted)", "TNRD (quoted)", "DnCNN (quoted)")
+    ]
+    assert "2 of the 68 images of BSD68" in printed
+    assert "Table II" in printed
+    assert target.read_bytes().startswith(b"\x89PNG")
+
+
+# ---- robustness ----
+
+
+def test_spectral_norm_of_a_linear_map() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(36, 36)))[0] for _ in range(2))
+    values = np.linspace(0.1, 3.0, 36)
+    matrix = torch.tensor(left @ np.diag(values) @ right)
+    point = torch.zeros(6, 6, dtype=torch.float64)
+    found = robustness.spectral_norm(lambda u: (matrix @ u.reshape(-1)).reshape(6, 6), point)
+    assert found == pytest.approx(3.0, rel=1e-3)
+
+
+def test_spectral_norm_of_a_tiny_step(clean: NDArray[np.float32]) -> None:
+    torch = pytest.importorskip("torch")
+    model = PeronaMalik(contrast=10, tau=1e-6, steps=2)
+    point = torch.tensor(clean[:12, :12], dtype=torch.float64)
+    assert robustness.spectral_norm(lambda u: model(u, SIGMA), point) == pytest.approx(1, abs=1e-3)
+
+
+def test_secant_bound(clean: NDArray[np.float32]) -> None:
+    weights = np.ones_like(clean)
+    weights[3, 4] = 2.5
+    # A symmetric map: the iteration finds its largest eigenvalue, and never more than that.
+    found = robustness.secant_bound(lambda u: weights * u, clean, iterations=20)
+    assert found == pytest.approx(2.5, rel=1e-3)
+    assert found <= 2.5 * (1 + 1e-5)
+    assert robustness.secant_bound(np.zeros_like, clean) == 0
+
+
+def test_residual_bands() -> None:
+    before = np.random.default_rng(0).normal(size=(32, 32))
+    np.testing.assert_allclose(robustness.residual_bands(before / 2, before), [0.25] * 4)
+    # The frequency 24/32 along one axis belongs to the last band.
+    wave = np.cos(np.pi * 24 * (np.arange(32) + 0.5) / 32) + np.zeros((32, 1))
+    bands = robustness.residual_bands(wave, before)
+    assert bands[3] > 0
+    np.testing.assert_allclose(bands[:3], 0, atol=1e-12)
+
+
+def test_false_edges() -> None:
+    ramp = np.zeros((32, 32)) + 4.0 * np.arange(32)
+    threshold = robustness.edge_threshold([ramp])
+    assert threshold == pytest.approx(12)
+    assert robustness.false_edges(ramp, threshold) == 0
+    step = np.zeros((32, 32))
+    step[:, 16:] = 20
+    assert robustness.false_edges(step, threshold) == pytest.approx(1 / 31)
+
+
+def test_all_questions(tmp_path: Path, half: Method, clean: NDArray[np.float32]) -> None:
+    images = CleanImages(clean[None], ("disc",), "a disc")
+    settings: dict[str, Any] = {"levels": [SIGMA], "size": 16, "edge_threshold": 10.0}
+    results = Results(tmp_path / "robustness.json", "all", settings)
+    head = {"title": half.title, "identity": half.identity}
+    robustness.measure(half, images, settings, results.row("half", head), results.save)
+    found = json.loads(results.path.read_text())["rows"]["half"]["levels"]["25"]
+    assert found["lipschitz"]["derivative"] is None
+    assert found["lipschitz"]["secant"] == pytest.approx(0.5, rel=1e-4)
+    assert set(found["told"]) == {"0.5", "1", "2"}
+    assert len(found["pure_noise"]["bands"]) == 4
+    assert "| Half " in robustness.table(results.document, SIGMA)
+
+
+def test_network(clean: NDArray[np.float32]) -> None:
+    pytest.importorskip("torch")
+    images = CleanImages(clean[None], ("disc",), "a disc")
+    net = robustness.train_network(images, 0.2, batch=2, size=16)
+    method = robustness.network_method(net, 0.2)
+    assert method.parameters == sum(
+        9 * before * after + after
+        for before, after in [(2, 32), (32, 32), (32, 32), (32, 32), (32, 1)]
+    )
+    result = method.denoise(clean, SIGMA)
+    assert result.shape == clean.shape
+    assert robustness.lipschitz(method, [clean[:12, :12]], SIGMA)["derivative"] > 0
+
+
+def test_network_is_trained_only_if_needed(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    words = {"models": [], "peers": [], "engine": "numpy", "tuned": tmp_path / "none.json"}
+    arguments = argparse.Namespace(**words, again=False, levels=[SIGMA], cnn_seconds=0.0)
+    assert robustness.methods(arguments, {}) == []
+    arguments.cnn_seconds = 5.0
+    known = {
+        "identity": robustness.network_identity(5.0),
+        "levels": {"25": {"lipschitz": {}, "told": {}, "pure_noise": {}}},
+    }
+    assert robustness.methods(arguments, known) == []
