@@ -29,6 +29,7 @@ PUBLIC = {
     "Model": "type",
     "ModelFileError": "type",
     "NoiseLevelWarning": "type",
+    "SlowEngineWarning": "type",
     "PeronaMalik": "type",
     "ReducedLaw": "type",
     "ScaleGrid": "type",

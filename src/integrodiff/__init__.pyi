@@ -14,6 +14,7 @@ __all__ = [
     "PeronaMalik",
     "ReducedLaw",
     "ScaleGrid",
+    "SlowEngineWarning",
     "StepSizeError",
     "denoise",
     "load_model",
@@ -29,6 +30,7 @@ from .errors import (
     ImageFileError,
     ModelFileError,
     NoiseLevelWarning,
+    SlowEngineWarning,
     StepSizeError,
 )
 from .models import (

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.errors import EngineUnavailableError
-from integrodiff.stages import Evolution, evolve
+from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
+from integrodiff.stages import Evolution, Term, discrete_gaussian, evolve, increments
+from integrodiff.stages._arrays import plain
 
 FloatImage: TypeAlias = NDArray[np.floating[Any]]
 StepCallback: TypeAlias = Callable[[int, FloatImage], object]
@@ -112,9 +115,73 @@ class TorchEngine(Engine):
         return result
 
 
-_NUMPY, _TORCH = NumpyEngine(), TorchEngine()
+class NativeEngine(Engine):
+    """Compiled kernels that run whole steps on all processors."""
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (_NUMPY, _TORCH)}
+    name = "native"
+    description = "compiled for this processor, on all its cores"
+
+    def unavailable(self) -> str | None:
+        """Look for the compiled module."""
+        try:
+            import integrodiff._native  # noqa: F401
+        except ImportError:
+            return (
+                "it was not built when the package was installed, which takes a C++ compiler; "
+                "install one, and then the package again"
+            )
+        return None
+
+    def threads(self) -> str:
+        """Report the environment variable, or the number of processors."""
+        return f"{thread_count()}, {self.instruction_set()}"
+
+    def instruction_set(self) -> str:
+        """Return the SIMD instructions that were chosen."""
+        from integrodiff import _native
+
+        return _native.instruction_set()
+
+    def evolve(
+        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
+    ) -> FloatImage:
+        """Run the compiled step on every image of the batch, in float32 or float64."""
+        from integrodiff import _native
+
+        kind = _native.PlanFloat32 if image.dtype == np.float32 else _native.PlanFloat64
+        precision = np.float32 if image.dtype == np.float32 else np.float64
+        tolerance = float(np.finfo(precision).eps) / 2
+        taps = [
+            list(discrete_gaussian(plain(width), tolerance))
+            for width in increments(evolution.scales)
+        ]
+        plan = kind(taps, evolution.theta, evolution.discretisation == "haar", thread_count())
+        result = np.array(image, precision, order="C")
+        original = result.copy()
+        batch = result.reshape(-1, *image.shape[-3:]), original.reshape(-1, *image.shape[-3:])
+        for step in range(evolution.steps):
+            terms = [_term_tuple(term) for term in evolution.terms(step)]
+            for current, start in zip(*batch, strict=True):
+                plan.step(current, start, terms, float(evolution.tau), float(evolution.pull))
+            if callback is not None:
+                callback(step + 1, result.astype(image.dtype))
+        return result.astype(image.dtype, copy=False)
+
+
+def _term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:
+    """Return a term as the compiled module takes it."""
+    return (
+        term.order,
+        term.coupling == "tensor",
+        [float(weight) for weight in term.coupling_weights],
+        [float(weight) for weight in term.flux_weights],
+        [float(contrast) for contrast in term.contrasts],
+    )
+
+
+_NUMPY, _TORCH, _NATIVE = NumpyEngine(), TorchEngine(), NativeEngine()
+
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (_NUMPY, _NATIVE, _TORCH)}
 """All engines by name."""
 
 ENGINE_NAMES = ("auto", *ENGINES)
@@ -123,9 +190,9 @@ ENGINE_NAMES = ("auto", *ENGINES)
 def get_engine(name: str = "auto") -> Engine:
     """Return the engine of that name; ``auto`` is the fastest that can run here.
 
-    The rule for ``auto``: PyTorch if it finds a GPU, else NumPy. On a CPU, PyTorch's eager
-    operations are no faster than NumPy's on these arrays, and far slower on a busy machine
-    (``python benchmarks/engines.py``).
+    The rule for ``auto``: PyTorch if it finds a GPU, else the compiled engine, else NumPy with a
+    warning. On a CPU, PyTorch's eager operations are no faster than NumPy's on these arrays, and
+    far slower on a busy machine (``python benchmarks/engines.py``).
 
     Raises
     ------
@@ -135,7 +202,9 @@ def get_engine(name: str = "auto") -> Engine:
         If there is no such engine.
     """
     if name == "auto":
-        return _TORCH if _TORCH.unavailable() is None and _TORCH.has_gpu() else _NUMPY
+        if _TORCH.unavailable() is None and _TORCH.has_gpu():
+            return _TORCH
+        return get_processor_engine()
     if name not in ENGINES:
         raise ValueError(
             f"unknown engine {name!r}: expected one of {', '.join(map(repr, ENGINE_NAMES))}"
@@ -144,6 +213,38 @@ def get_engine(name: str = "auto") -> Engine:
     if reason is not None:
         raise EngineUnavailableError(f"the engine {name!r} cannot run here: {reason}")
     return ENGINES[name]
+
+
+def get_processor_engine() -> Engine:
+    """Return the fastest engine that needs no GPU: the compiled one, or NumPy with a warning."""
+    reason = _NATIVE.unavailable()
+    if reason is None:
+        return _NATIVE
+    _warn_of_slow_engine(reason)
+    return _NUMPY
+
+
+@cache
+def _warn_of_slow_engine(reason: str) -> None:
+    """Say once that the slow engine runs, and why."""
+    warnings.warn(
+        f"the fast engine 'native' is not there: {reason}. Running the engine 'numpy'",
+        SlowEngineWarning,
+        stacklevel=3,
+    )
+
+
+def thread_count() -> int:
+    """Return how many threads the compiled engine uses.
+
+    The environment variable ``INTEGRODIFF_THREADS`` says so; without it, one for each processor.
+    """
+    wanted = os.environ.get("INTEGRODIFF_THREADS")
+    if wanted is None:
+        return cpu_count()
+    if not wanted.isdecimal() or int(wanted) < 1:
+        raise ValueError(f"INTEGRODIFF_THREADS must be a whole number above zero, got {wanted!r}")
+    return int(wanted)
 
 
 def cpu_count() -> int:

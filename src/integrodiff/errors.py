@@ -19,5 +19,9 @@ class ImageFileError(ValueError):
     """An image file cannot be read or written without losing something."""
 
 
+class SlowEngineWarning(UserWarning):
+    """The compiled engine is not there, so that the slow one runs."""
+
+
 class NoiseLevelWarning(UserWarning):
     """The noise level is far outside the range a model was trained for."""

@@ -23,7 +23,9 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
     engine: Annotated[
         str,
-        typer.Option(metavar="auto|numpy|torch", help="Who computes; auto takes the fastest."),
+        typer.Option(
+            metavar="auto|numpy|native|torch", help="Who computes; auto takes the fastest."
+        ),
     ] = "auto",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the comparison if it exists.")

@@ -49,7 +49,9 @@ def denoise(
     ] = "iad",
     engine: Annotated[
         str,
-        typer.Option(metavar="auto|numpy|torch", help="Who computes; auto takes the fastest."),
+        typer.Option(
+            metavar="auto|numpy|native|torch", help="Who computes; auto takes the fastest."
+        ),
     ] = "auto",
     data_range: Annotated[
         float | None,

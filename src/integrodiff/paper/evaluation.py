@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import TypeAlias
 
-from integrodiff.engines import cpu_count
+from integrodiff.engines import cpu_count, get_processor_engine
 from integrodiff.learning.evaluation import image_psnr
 from integrodiff.learning.images import CleanImages
 from integrodiff.models import Model
@@ -20,6 +20,7 @@ Cell: TypeAlias = tuple[str, float]
 
 _BATCH = 4
 _THREAD_VARIABLES = (
+    "INTEGRODIFF_THREADS",
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -100,7 +101,8 @@ class Evaluation:
 
 
 def _batch_psnr(model: Model, batch: CleanImages, level: float, first: int) -> list[float]:
-    return image_psnr(model, batch, level, first=first, engine="numpy")
+    # Without a GPU, which several processes would have to share.
+    return image_psnr(model, batch, level, first=first, engine=get_processor_engine().name)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,13 @@ from integrodiff.stages.gradient import (
     haar_gradient,
     haar_twist,
 )
-from integrodiff.stages.scale_space import blur, cascade, cascade_adjoint, discrete_gaussian
+from integrodiff.stages.scale_space import (
+    blur,
+    cascade,
+    cascade_adjoint,
+    discrete_gaussian,
+    increments,
+)
 from integrodiff.stages.stability import stable_step, step_table
 from integrodiff.stages.step import evolve, explicit_step, velocity
 from integrodiff.stages.structure_tensor import (
@@ -53,6 +59,7 @@ __all__ = [
     "haar_divergence",
     "haar_gradient",
     "haar_twist",
+    "increments",
     "multiscale_energy",
     "multiscale_structure_tensor",
     "nonnegativity_divergence",

@@ -94,7 +94,7 @@ def cascade(
 ) -> list[Float[Array, "*batch channel height width"]]:
     r"""Return :math:`v_i = K_{\sigma_i} u` for increasing scales, each from the one before."""
     smoothed = []
-    for increment in _increments(scales):
+    for increment in increments(scales):
         image = blur(image, increment)
         smoothed.append(image)
     return smoothed
@@ -109,12 +109,12 @@ def cascade_adjoint(
     on, so that all scales together cost no more blurs than :func:`cascade`.
     """
     total = None
-    for image, increment in zip(reversed(images), reversed(_increments(scales)), strict=True):
+    for image, increment in zip(reversed(images), reversed(increments(scales)), strict=True):
         total = blur(image if total is None else image + total, increment)
     return total
 
 
-def _increments(scales: Sequence[Scalar]) -> list[Scalar]:
+def increments(scales: Sequence[Scalar]) -> list[Scalar]:
     """Scales by which a cascade goes from one of the increasing ``scales`` to the next."""
     from_zero = list(pairwise((0.0, *scales)))
     if any(finer > coarser for finer, coarser in from_zero):

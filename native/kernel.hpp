@@ -1,0 +1,48 @@
+// One time step of a diffusion process on one image. Knows nothing of Python.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "team.hpp"
+
+namespace integrodiff {
+
+// What the derivatives of one order contribute; one value for each scale.
+struct Term {
+    int order = 1;
+    bool tensor = true;  // anisotropic; only for order 1
+    std::vector<double> coupling_weights;
+    std::vector<double> flux_weights;
+    std::vector<double> contrasts;
+};
+
+// One half of a symmetric kernel, centre first, for each step of the scale cascade.
+using Taps = std::vector<std::vector<double>>;
+
+struct Shape {
+    std::ptrdiff_t channels, height, width;
+};
+
+template <class Real>
+struct Workspace {
+    std::vector<Real> smoothed;   // scales x channels x height x width
+    std::vector<Real> couplings;  // J: three planes of cells; energies of higher orders
+    std::vector<Real> flow;       // channels x height x width
+};
+
+// Advance `image` by one step; `original` is what it is pulled to.
+template <class Real>
+struct Step {
+    Shape shape;
+    const Taps *taps;
+    const std::vector<Term> *terms;
+    double tau, pull, theta;
+    bool cells;  // the Haar scheme; otherwise the nonnegativity scheme
+    Team *team;
+    Workspace<Real> *workspace;
+
+    void run(Real *image, const Real *original) const;
+};
+
+}  // namespace integrodiff

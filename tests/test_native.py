@@ -1,0 +1,121 @@
+"""The compiled engine: the reference's numbers for every model, from any thread or process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cases import MODELS
+from integrodiff import SlowEngineWarning, engines, load_model
+from integrodiff.engines import ENGINES, get_engine, thread_count
+from integrodiff.models import DeepDiffusion
+from integrodiff.models.deep import Channel
+from test_higher_orders import MODEL as COMPACT
+
+NATIVE = ENGINES["native"]
+pytestmark = pytest.mark.skipif(NATIVE.unavailable() is not None, reason=str(NATIVE.unavailable()))
+
+CASES: dict[str, Any] = {
+    **MODELS,
+    **{
+        f"{name}, nonnegativity": replace(MODELS[name], discretisation="nonnegativity", tau=0.1)
+        for name in ("pm", "eed", "iid-full", "iad-reduced")
+    },
+    "compact": replace(COMPACT, pull=0.05, contrast_growth=1.1),
+    "deep": DeepDiffusion(
+        channels=(Channel(1, 0.0), Channel(2, 0.6), Channel(3, 0.6), Channel(4, 1.5)),
+        steps=2,
+        weights=(0.3, 0.1, 0.05, 0.0, 0.2, 0.1, 0.02, 0.02),
+        contrasts=(1.0,) * 8,
+        weight_exponents=(0.2,) * 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (1, 6, 1), (2, 2, 3), (3, 17, 70)])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_reference(
+    name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = np.random.default_rng(0).uniform(0, 255, shape)
+    evolution = CASES[name].evolution(25.0)
+    expected = ENGINES["numpy"].evolve(image, evolution)
+    for threads in ("1", "3"):
+        monkeypatch.setenv("INTEGRODIFF_THREADS", threads)
+        np.testing.assert_allclose(NATIVE.evolve(image, evolution), expected, atol=1e-9, rtol=0)
+        single = NATIVE.evolve(image.astype(np.float32), evolution)
+        assert single.dtype == np.float32
+        np.testing.assert_allclose(single, expected, atol=1e-3, rtol=0)
+
+
+def test_batches_layouts_and_callbacks() -> None:
+    images = np.random.default_rng(1).uniform(0, 255, (2, 3, 1, 9, 8))
+    evolution = CASES["iad-reduced"].evolution(25.0)
+    before = images.copy()
+    seen: list[int] = []
+    found = NATIVE.evolve(images, evolution, lambda step, image: seen.append(step))
+    assert seen == [1, 2, 3]
+    np.testing.assert_array_equal(images, before)
+    np.testing.assert_allclose(found[1, 2], NATIVE.evolve(images[1, 2], evolution), atol=1e-12)
+    backwards = NATIVE.evolve(images[..., ::-1, ::-1], evolution)
+    np.testing.assert_allclose(backwards[..., ::-1, ::-1], found, atol=1e-9)
+
+
+def test_many_threads_at_once() -> None:
+    images = np.random.default_rng(2).uniform(0, 255, (6, 1, 40, 50))
+    evolution = load_model("iad").evolution(25.0)
+    expected = [NATIVE.evolve(image, evolution) for image in images]
+    found: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        found[number] = NATIVE.evolve(images[number], evolution)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(images))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    for number, result in enumerate(expected):
+        np.testing.assert_array_equal(found[number], result)
+
+
+def _total(image: Any) -> float:
+    return float(ENGINES["native"].evolve(image, load_model("iad").evolution(25.0)).sum())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forked_and_spawned_processes(method: str) -> None:
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no start method {method} here")
+    image = np.random.default_rng(3).uniform(0, 255, (1, 40, 50))
+    expected = _total(image)
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        found = pool.map_async(_total, [image, image]).get(timeout=60)
+    assert found == [expected, expected]
+
+
+def test_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INTEGRODIFF_THREADS", raising=False)
+    assert thread_count() == engines.cpu_count()
+    monkeypatch.setenv("INTEGRODIFF_THREADS", "5")
+    assert thread_count() == 5
+    for wrong in ("0", "-1", "two", ""):
+        monkeypatch.setenv("INTEGRODIFF_THREADS", wrong)
+        with pytest.raises(ValueError, match="INTEGRODIFF_THREADS must be"):
+            thread_count()
+
+
+def test_without_it_the_slow_engine_runs_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines.TorchEngine, "has_gpu", lambda _: False)
+    monkeypatch.setattr(engines.NativeEngine, "unavailable", lambda _: "a reason")
+    engines._warn_of_slow_engine.cache_clear()
+    with pytest.warns(SlowEngineWarning, match="a reason. Running the engine 'numpy'"):
+        assert get_engine("auto").name == "numpy"
+    assert get_engine("auto").name == "numpy"  # a second warning would be an error
+    engines._warn_of_slow_engine.cache_clear()
