@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from integrodiff.learning import CleanImages, FitSettings, Parameterisation, bsds500, fit
-from integrodiff.learning.compiled import CompiledLineariser
 from integrodiff.learning.evaluation import mean_psnr
-from integrodiff.learning.recipes import GRID
+from integrodiff.learning.recipes import GRID, best_lineariser
 from integrodiff.models import CompactDiffusion, PowerLaws
 
 
@@ -105,7 +104,7 @@ def cross_validated(name: str, halves: list[CleanImages], levels: list[float]) -
     held_out, training, found = [], [], []
     for train, test in (halves, halves[::-1]):
         result = fit(
-            model, train, levels, settings=settings, fixed=fixed, lineariser=CompiledLineariser
+            model, train, levels, settings=settings, fixed=fixed, lineariser=best_lineariser
         )
         held_out.append(list(mean_psnr(result.model, test, levels).values()))
         training.append(result.psnr)

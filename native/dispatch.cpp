@@ -51,7 +51,20 @@ void Step<Real>::run(Real *image, const Real *original) const {
     }
 }
 
+template <class Real>
+void TangentStep<Real>::run(Real *images, const Real *original) const {
+    switch (level()) {
+#ifdef INTEGRODIFF_X86
+        case Level::avx512: return avx512::step_with_tangents(*this, images, original);
+        case Level::avx2: return avx2::step_with_tangents(*this, images, original);
+#endif
+        default: return baseline::step_with_tangents(*this, images, original);
+    }
+}
+
 template struct Step<float>;
 template struct Step<double>;
+template struct TangentStep<float>;
+template struct TangentStep<double>;
 
 }  // namespace integrodiff

@@ -7,6 +7,9 @@
     namespace isa {                                                      \
     template <class Real>                                                \
     void step(const Step<Real> &task, Real *image, const Real *original); \
+    template <class Real>                                                \
+    void step_with_tangents(const TangentStep<Real> &task, Real *images, \
+                            const Real *original);                       \
     }
 
 namespace integrodiff {

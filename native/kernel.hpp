@@ -45,4 +45,24 @@ struct Step {
     void run(Real *image, const Real *original) const;
 };
 
+// Derivatives of the numbers of one term at one scale, one for each parameter.
+struct Slopes {
+    std::vector<double> coupling, flux, contrast;
+};
+
+// Advance an image and its derivatives, which lie behind it, by one step.
+template <class Real>
+struct TangentStep {
+    Shape shape;
+    std::ptrdiff_t parameters;
+    const Taps *taps;
+    const std::vector<Term> *terms;
+    const std::vector<std::vector<Slopes>> *slopes;  // of each term at each scale
+    double tau, pull, theta;
+    std::vector<double> tau_slopes, pull_slopes;
+    Workspace<Real> *workspace;
+
+    void run(Real *images, const Real *original) const;
+};
+
 }  // namespace integrodiff

@@ -13,7 +13,9 @@
 
 namespace nb = nanobind;
 using integrodiff::Shape;
+using integrodiff::Slopes;
 using integrodiff::Step;
+using integrodiff::TangentStep;
 using integrodiff::Team;
 using integrodiff::Term;
 using integrodiff::Workspace;
@@ -76,6 +78,73 @@ class Plan {
     Workspace<Real> workspace_;
 };
 
+// Coupling, flux and contrast slopes of a term, each as [scale][parameter].
+using Table = std::vector<std::vector<double>>;
+using SlopeTuple = std::tuple<Table, Table, Table>;
+
+// The same for an image with its derivatives in some parameters; for the Haar scheme.
+template <class Real>
+class TangentPlan {
+  public:
+    TangentPlan(std::vector<std::vector<double>> taps, double theta)
+        : taps_(std::move(taps)), theta_(theta) {
+        if (taps_.empty()) throw std::invalid_argument("there must be at least one scale");
+    }
+
+    void step(nb::ndarray<Real, nb::shape<-1, -1, -1, -1>, nb::c_contig, nb::device::cpu> images,
+              Image<const Real> original, const std::vector<TermTuple> &tuples,
+              const std::vector<SlopeTuple> &slope_tuples, double tau,
+              const std::vector<double> &tau_slopes, double pull,
+              const std::vector<double> &pull_slopes) {
+        const std::vector<Term> terms = terms_from(tuples, taps_.size());
+        const std::size_t parameters = images.shape(0) - 1;
+        for (int axis = 0; axis < 3; ++axis)
+            if (images.shape(axis + 1) != original.shape(axis) || original.shape(axis) == 0)
+                throw std::invalid_argument("images and original must have one shape, not empty");
+        if (tau_slopes.size() != parameters || pull_slopes.size() != parameters ||
+            slope_tuples.size() != terms.size())
+            throw std::invalid_argument("every number needs a slope for each parameter");
+        std::vector<std::vector<Slopes>> slopes;
+        for (const auto &[coupling, flux, contrast] : slope_tuples) {
+            std::vector<Slopes> of_term;
+            for (std::size_t i = 0; i < taps_.size(); ++i) {
+                of_term.push_back({coupling.at(i), flux.at(i), contrast.at(i)});
+                const Slopes &last = of_term.back();
+                if (last.coupling.size() != parameters || last.flux.size() != parameters ||
+                    last.contrast.size() != parameters)
+                    throw std::invalid_argument("every number needs a slope for each parameter");
+            }
+            slopes.push_back(std::move(of_term));
+        }
+        const Shape shape{static_cast<std::ptrdiff_t>(images.shape(1)),
+                          static_cast<std::ptrdiff_t>(images.shape(2)),
+                          static_cast<std::ptrdiff_t>(images.shape(3))};
+        const TangentStep<Real> task{shape,      static_cast<std::ptrdiff_t>(parameters),
+                                     &taps_,     &terms,
+                                     &slopes,    tau,
+                                     pull,       theta_,
+                                     tau_slopes, pull_slopes,
+                                     &workspace_};
+        nb::gil_scoped_release unlocked;
+        task.run(images.data(), original.data());
+    }
+
+  private:
+    std::vector<std::vector<double>> taps_;
+    double theta_;
+    Workspace<Real> workspace_;
+};
+
+template <class Real>
+void bind_tangents(nb::module_ &m, const char *name) {
+    nb::class_<TangentPlan<Real>>(m, name)
+        .def(nb::init<std::vector<std::vector<double>>, double>(), nb::arg("taps"),
+             nb::arg("theta"))
+        .def("step", &TangentPlan<Real>::step, nb::arg("images"), nb::arg("original"),
+             nb::arg("terms"), nb::arg("slopes"), nb::arg("tau"), nb::arg("tau_slopes"),
+             nb::arg("pull"), nb::arg("pull_slopes"));
+}
+
 template <class Real>
 void bind(nb::module_ &m, const char *name) {
     nb::class_<Plan<Real>>(m, name)
@@ -91,5 +160,7 @@ NB_MODULE(_native, m) {
     m.doc() = "Compiled steps of diffusion processes";
     bind<float>(m, "PlanFloat32");
     bind<double>(m, "PlanFloat64");
+    bind_tangents<float>(m, "TangentPlanFloat32");
+    bind_tangents<double>(m, "TangentPlanFloat64");
     m.def("instruction_set", []() { return std::string(integrodiff::instruction_set()); });
 }

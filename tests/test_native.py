@@ -119,3 +119,51 @@ def test_without_it_the_slow_engine_runs_and_says_so_once(monkeypatch: pytest.Mo
         assert get_engine("auto").name == "numpy"
     assert get_engine("auto").name == "numpy"  # a second warning would be an error
     engines._warn_of_slow_engine.cache_clear()
+
+
+TRAINABLE = [name for name in CASES if name not in ("eed", "deep") and "nonneg" not in name]
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+@pytest.mark.parametrize("double", [True, False])
+def test_tangents_equal_those_of_pytorch(name: str, double: bool) -> None:
+    pytest.importorskip("torch")
+    from integrodiff.learning import CleanImages, Parameterisation, TorchLineariser
+    from integrodiff.learning.native import NativeLineariser
+
+    walks = np.random.default_rng(1).normal(0, 9, (3, 17, 22)).cumsum(2) + 128
+    images = CleanImages(walks.astype(np.float32), tuple("abc"), "random walks")
+    fixed = ["decays[3]"] if name == "compact" else []
+    parameterisation = Parameterisation(CASES[name], (20.0, 50.0), fixed)
+    point = parameterisation.vector(CASES[name])
+    items = [(0, 20.0), (1, 50.0), (2, 20.0)]
+    expected = TorchLineariser(parameterisation, images, device="cpu", double=True).linearise(
+        point, items
+    )
+    found = NativeLineariser(parameterisation, images, double=double).linearise(point, items)
+    for part in ("error", "gradient", "curvature"):
+        wanted = getattr(expected, part)
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=1e-6)
+
+
+def test_tangents_at_the_bound_of_the_step_size() -> None:
+    from integrodiff.learning import CleanImages, Parameterisation
+    from integrodiff.learning.native import NativeLineariser
+
+    images = CleanImages(np.ones((1, 9, 9), np.float32), ("a",), "a flat image")
+    parameterisation = Parameterisation(CASES["pm"], (20.0,))
+    point = parameterisation.vector(CASES["pm"])
+    point[-1] = 5.0  # far beyond the bound
+    found = NativeLineariser(parameterisation, images, double=True).linearise(point, [(0, 20.0)])
+    assert found.gradient[0, -1] == 0
+    assert found.gradient[0, 0] != 0
+
+
+def test_tangents_are_refused_where_there_are_none() -> None:
+    from integrodiff.learning import CleanImages, Parameterisation
+    from integrodiff.learning.native import NativeLineariser
+
+    images = CleanImages(np.ones((1, 9, 9), np.float32), ("a",), "a flat image")
+    with pytest.raises(ValueError, match="for the Haar scheme and for fixed scales"):
+        NativeLineariser(Parameterisation(CASES["eed"], (20.0,)), images)

@@ -160,7 +160,7 @@ class NativeEngine(Engine):
         original = result.copy()
         batch = result.reshape(-1, *image.shape[-3:]), original.reshape(-1, *image.shape[-3:])
         for step in range(evolution.steps):
-            terms = [_term_tuple(term) for term in evolution.terms(step)]
+            terms = [term_tuple(term) for term in evolution.terms(step)]
             for current, start in zip(*batch, strict=True):
                 plan.step(current, start, terms, float(evolution.tau), float(evolution.pull))
             if callback is not None:
@@ -168,7 +168,7 @@ class NativeEngine(Engine):
         return result.astype(image.dtype, copy=False)
 
 
-def _term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:
+def term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:
     """Return a term as the compiled module takes it."""
     return (
         term.order,

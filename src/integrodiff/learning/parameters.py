@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from integrodiff.models import ExplicitModel, FullLaw
 from integrodiff.models.schema import model_from, parameters_of, settings_of
+from integrodiff.stages import Evolution
 from integrodiff.stages._arrays import plain
 
 Vector = NDArray[np.float64]
+
+_TINY = 1e-12  # a step size that is stable for whatever parameters
 
 
 class Parameterisation:
@@ -84,15 +87,27 @@ class Parameterisation:
             }
         )
 
-    def _build(self, values: dict[str, Any]) -> ExplicitModel:
+    def evolution_without_bound(self, vector: Vector, level: float) -> Evolution:
+        """Return the process at a noise level with the step size as it is, stable or not."""
+        parameters = self._filled(self.values(vector))
+        tau = parameters["tau"]
+        tiny_step = model_from(type(self.template), {**parameters, "tau": _TINY}, self._settings)
+        return replace(tiny_step._evolution(level), tau=tau * plain(tiny_step.tau_factor(level)))
+
+    def _filled(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return all parameters, the free ones with these values."""
         parameters: dict[str, Any] = {
             name: list(value) if isinstance(value, list) else value
             for name, value in self._parameters.items()
         }
         for name, value in values.items():
             _set(parameters, name, value)
+        return parameters
+
+    def _build(self, values: dict[str, Any]) -> ExplicitModel:
+        parameters = self._filled(values)
         tau = parameters["tau"]
-        tiny_step = model_from(type(self.template), {**parameters, "tau": 1e-12}, self._settings)
+        tiny_step = model_from(type(self.template), {**parameters, "tau": _TINY}, self._settings)
         bound = min(
             tiny_step.stable_step(level) / plain(tiny_step.tau_factor(level))
             for level in self.levels

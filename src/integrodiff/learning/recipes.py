@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from integrodiff._version import __version__
+from integrodiff.engines import ENGINES
 from integrodiff.learning.compiled import CompiledLineariser
 from integrodiff.learning.fit import FitSettings, Progress, fit
 from integrodiff.learning.images import CleanImages
+from integrodiff.learning.native import NativeLineariser, supports
 from integrodiff.learning.parameters import Parameterisation
 from integrodiff.learning.tangents import Lineariser, TorchLineariser
 from integrodiff.models import (
@@ -158,7 +160,7 @@ def train(
                 group,
                 settings=settings,
                 fixed=recipe.fixed,
-                lineariser=lambda p, i: _lineariser(p, i, device, batch),
+                lineariser=lambda p, i: best_lineariser(p, i, device=device, batch=batch),
                 checkpoint=folder / f"{stem}.checkpoint.json" if folder else None,
                 log=folder / f"{stem}.log.jsonl" if folder else None,
                 callback=callback,
@@ -193,13 +195,23 @@ def train(
     return replace(found[0].model, provenance=provenance)
 
 
-def _lineariser(
-    parameterisation: Parameterisation, images: CleanImages, device: str, batch: int | None
+def best_lineariser(
+    parameterisation: Parameterisation,
+    images: CleanImages,
+    *,
+    device: str = "auto",
+    batch: int | None = None,
 ) -> Lineariser:
-    """Return what computes fastest: on a GPU the compiled tangents, if they can do the model."""
+    """Return what computes tangents fastest.
+
+    On a GPU this is PyTorch's compiler, on processors the compiled engine, if it is there. Both
+    leave models whose scales are trained to PyTorch's own forward mode.
+    """
     import torch
 
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if not gpu and supports(parameterisation) and ENGINES["native"].unavailable() is None:
+        return NativeLineariser(parameterisation, images)
     kind = CompiledLineariser if gpu and "scale" not in parameterisation.names else TorchLineariser
     return kind(parameterisation, images, device=device, batch=batch)
 
