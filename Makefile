@@ -27,12 +27,13 @@ $(VENV)/created:
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-# Installed in place: the sources are used as they are in the tree.
-$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
+# Installed in place: Python sources are used as they are in the tree, the compiled engine is built.
+NATIVE := CMakeLists.txt $(wildcard native/*)
+$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt
+$(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/installed
 

@@ -232,9 +232,14 @@ struct Derivatives {
         const Index reach = horizontal.size / 2 - on_cells;
         const Real sign = (order - j) % 2 ? Real(-1) : Real(1);
         const Real *part = parts[j].data();
-        for (Index x = -reach; x < columns + reach; ++x) {
+        const auto continued = [&](Index x) {
             const Reflected at = reflect_field(x, columns, on_cells);
-            padded[x + reach] = at.flipped ? sign * part[at.index] : part[at.index];
+            return at.flipped ? sign * part[at.index] : part[at.index];
+        };
+        std::copy(part, part + columns, padded.data() + reach);
+        for (Index x = 1; x <= reach; ++x) {
+            padded[reach - x] = continued(-x);
+            padded[reach + columns - 1 + x] = continued(columns - 1 + x);
         }
         std::fill(out, out + width, Real(0));
         for (int k = 0; k < horizontal.size; ++k) {
