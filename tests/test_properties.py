@@ -23,7 +23,7 @@ every_engine = pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
 
 
 def test_torch_is_among_the_engines_under_test() -> None:
-    assert RUNNABLE_ENGINES == ["numpy", "torch"]
+    assert {"numpy", "torch"} <= set(RUNNABLE_ENGINES)
 
 
 @every_engine
