@@ -268,7 +268,7 @@ void add_higher_order_flow(const Real *smoothed, const Shape &s, const Real *ene
 template <class Real>
 void step(const Step<Real> &task, Real *image, const Real *original) {
     const Shape &s = task.shape;
-    const Index plane = s.height * s.width, size = s.channels * plane;
+    const Index size = s.channels * s.height * s.width;
     const Index cells = (s.height + 1) * (s.width + 1);
     const Index scales = static_cast<Index>(task.taps->size());
     Workspace<Real> &w = *task.workspace;
@@ -276,11 +276,7 @@ void step(const Step<Real> &task, Real *image, const Real *original) {
     w.flow.resize(size);
 
     // Stage 1: the image at every scale, each from the one before.
-    for (Index i = 0; i < scales; ++i)
-        for (Index c = 0; c < s.channels; ++c)
-            blur((i ? w.smoothed.data() + (i - 1) * size : image) + c * plane,
-                 w.smoothed.data() + i * size + c * plane, s.height, s.width, (*task.taps)[i],
-                 *task.team);
+    to_all_scales(image, w.smoothed.data(), s.channels, s, *task.taps, *task.team);
 
     // Stages 2 and 3: structure tensor and energies.
     Index planes = 0;
@@ -328,23 +324,12 @@ void step(const Step<Real> &task, Real *image, const Real *original) {
         if (flows[i]) std::copy(w.flow.begin(), w.flow.end(), smoothed);
     }
 
-    // Stage 8: back to the finest scale by Horner's rule.
-    Real *total = nullptr;
-    for (Index i = scales - 1; i >= 0; --i) {
-        Real *here = w.smoothed.data() + i * size;
-        if (!flows[i] && !total) continue;
-        if (total && flows[i])
-            for (Index k = 0; k < size; ++k) here[k] += total[k];
-        else if (total)
-            std::copy(total, total + size, here);
-        for (Index c = 0; c < s.channels; ++c)
-            blur(here + c * plane, w.flow.data() + c * plane, s.height, s.width, (*task.taps)[i],
-                 *task.team);
-        total = w.flow.data();
-    }
+    // Stage 8: back to the finest scale, and the step itself.
+    const Real *total = w.flow.data();
+    to_finest_scale(w.smoothed.data(), flows, w.flow.data(), s.channels, s, *task.taps, *task.team);
     const Real tau = static_cast<Real>(task.tau), pull = static_cast<Real>(task.pull);
     for (Index k = 0; k < size; ++k) {
-        Real change = total ? total[k] : Real(0);
+        Real change = total[k];
         if (pull != 0) change += pull * (original[k] - image[k]);
         image[k] += tau * change;
     }

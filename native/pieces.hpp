@@ -157,6 +157,45 @@ void blur(const Real *in, Real *out, Index height, Index width, const std::vecto
     });
 }
 
+// Smooth planes that lie behind each other.
+template <class Real>
+void blur_planes(const Real *in, Real *out, Index planes, const Shape &s,
+                 const std::vector<double> &kernel, Team &team) {
+    const Index size = s.height * s.width;
+    for (Index k = 0; k < planes; ++k)
+        blur(in + k * size, out + k * size, s.height, s.width, kernel, team);
+}
+
+// Smooth `planes` planes at every scale, each from the scale before.
+template <class Real>
+void to_all_scales(const Real *images, Real *smoothed, Index planes, const Shape &s,
+                   const Taps &taps, Team &team) {
+    const Index size = planes * s.height * s.width;
+    for (std::size_t i = 0; i < taps.size(); ++i)
+        blur_planes(i ? smoothed + (i - 1) * size : images, smoothed + i * size, planes, s, taps[i],
+                    team);
+}
+
+// Add up the flows of all scales at the finest one, by Horner's rule: the adjoint of the above.
+// `present` says which scales have a flow. The flows are overwritten; the result is in `total`.
+template <class Real>
+void to_finest_scale(Real *flows, const std::vector<bool> &present, Real *total, Index planes,
+                     const Shape &s, const Taps &taps, Team &team) {
+    const Index size = planes * s.height * s.width;
+    std::fill(total, total + size, Real(0));
+    bool any = false;
+    for (Index i = static_cast<Index>(taps.size()) - 1; i >= 0; --i) {
+        Real *here = flows + i * size;
+        if (!present[i] && !any) continue;
+        if (present[i])
+            for (Index k = 0; k < size; ++k) here[k] += total[k];
+        else
+            std::copy(total, total + size, here);
+        blur_planes(here, total, planes, s, taps[i], team);
+        any = true;
+    }
+}
+
 // ---- cells ----
 
 // The rows above and below a row of cells, continued by one pixel on both sides.

@@ -12,7 +12,6 @@ namespace INTEGRODIFF_ISA {
 
 namespace {
 
-template <class Real>
 struct Stack {
     const Shape &shape;
     Index parameters;
@@ -39,7 +38,7 @@ struct GradientRow {
 
 // Add one scale's share to J and to its derivatives: planes xx, xy, yy of value and tangents.
 template <class Real>
-void add_structure(const Real *smoothed, const Stack<Real> &stack, Real weight, const double *slopes,
+void add_structure(const Real *smoothed, const Stack &stack, Real weight, const double *slopes,
                    Real *couplings) {
     const Shape &s = stack.shape;
     const Index across = s.width + 1, cells = (s.height + 1) * across;
@@ -165,7 +164,7 @@ struct FluxRow {
 };
 
 template <class Real>
-void add_first_order_flow(const Real *smoothed, const Stack<Real> &stack, const Real *couplings,
+void add_first_order_flow(const Real *smoothed, const Stack &stack, const Real *couplings,
                           const Slopes &slopes, Real weight, Real contrast, bool tensor, Real theta,
                           Real *flow) {
     const Shape &s = stack.shape;
@@ -220,7 +219,7 @@ void add_first_order_flow(const Real *smoothed, const Stack<Real> &stack, const 
 }
 
 template <class Real>
-void add_energy(const Real *smoothed, const Stack<Real> &stack, int order, Real weight,
+void add_energy(const Real *smoothed, const Stack &stack, int order, Real weight,
                 const double *slopes, Real *energy, Index cells) {
     const Shape &s = stack.shape;
     Derivatives<Real> d(order, s.height, s.width), t(order, s.height, s.width);
@@ -271,7 +270,7 @@ void spread_rows(Derivatives<Real> &d, Index y, Index rows, Real *flow, Real fac
 }
 
 template <class Real>
-void add_higher_order_flow(const Real *smoothed, const Stack<Real> &stack, const Real *energy,
+void add_higher_order_flow(const Real *smoothed, const Stack &stack, const Real *energy,
                            Index cells, int order, const Slopes &slopes, Real weight, Real contrast,
                            Real *flow) {
     const Shape &s = stack.shape;
@@ -315,7 +314,7 @@ template <class Real>
 void step_with_tangents(const TangentStep<Real> &task, Real *images, const Real *original) {
     const Shape &s = task.shape;
     const Index parameters = task.parameters;
-    const Stack<Real> stack{s, parameters};
+    const Stack stack{s, parameters};
     const Index size = stack.size(), all = (parameters + 1) * size;
     const Index cells = (s.height + 1) * (s.width + 1);
     const Index scales = static_cast<Index>(task.taps->size());
@@ -324,13 +323,8 @@ void step_with_tangents(const TangentStep<Real> &task, Real *images, const Real 
     w.flow.resize(all);
     Team alone(1);
 
-    const auto blur_all = [&](const Real *in, Real *out, Index scale) {
-        for (Index k = 0; k < (parameters + 1) * s.channels; ++k)
-            blur(in + k * stack.plane(), out + k * stack.plane(), s.height, s.width,
-                 (*task.taps)[scale], alone);
-    };
-    for (Index i = 0; i < scales; ++i)
-        blur_all(i ? w.smoothed.data() + (i - 1) * all : images, w.smoothed.data() + i * all, i);
+    const Index count = (parameters + 1) * s.channels;
+    to_all_scales(images, w.smoothed.data(), count, s, *task.taps, alone);
 
     Index planes = 0;
     for (const Term &term : *task.terms) planes += term.order == 1 ? 3 : 1;
@@ -374,21 +368,8 @@ void step_with_tangents(const TangentStep<Real> &task, Real *images, const Real 
         if (flows[i]) std::copy(w.flow.begin(), w.flow.end(), smoothed);
     }
 
-    Real *total = nullptr;
-    for (Index i = scales - 1; i >= 0; --i) {
-        Real *here = w.smoothed.data() + i * all;
-        if (!flows[i] && !total) continue;
-        if (total && flows[i])
-            for (Index k = 0; k < all; ++k) here[k] += total[k];
-        else if (total)
-            std::copy(total, total + all, here);
-        blur_all(here, w.flow.data(), i);
-        total = w.flow.data();
-    }
-    if (!total) {
-        std::fill(w.flow.begin(), w.flow.end(), Real(0));
-        total = w.flow.data();
-    }
+    const Real *total = w.flow.data();
+    to_finest_scale(w.smoothed.data(), flows, w.flow.data(), count, s, *task.taps, alone);
     const Real tau = static_cast<Real>(task.tau), pull = static_cast<Real>(task.pull);
     for (Index k = 0; k < size; ++k) {
         const Real missing = original[k] - images[k];

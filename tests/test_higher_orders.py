@@ -19,6 +19,7 @@ from integrodiff.stages import (
     derivatives,
     derivatives_adjoint,
     evolve,
+    explicit_step,
     haar_gradient,
     stable_step,
     velocity,
@@ -150,6 +151,11 @@ class TestBound:
         # Between the samples of the grid the maximum may be a little larger.
         assert largest <= values.max() * 1.02
         assert 2 / stable_step(evolution, (9, 7)) <= largest * (1 + 1e-12)
+
+    def test_a_pull_needs_something_to_pull_to(self) -> None:
+        evolution = replace(MODEL.evolution(SIGMA), pull=0.1)
+        with pytest.raises(ValueError, match="needs the original"):
+            explicit_step(np.zeros((1, 4, 4)), evolution)
 
     def test_the_pull_lowers_it(self) -> None:
         evolution = MODEL.evolution(SIGMA)

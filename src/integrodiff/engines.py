@@ -150,11 +150,7 @@ class NativeEngine(Engine):
 
         kind = _native.PlanFloat32 if image.dtype == np.float32 else _native.PlanFloat64
         precision = np.float32 if image.dtype == np.float32 else np.float64
-        tolerance = float(np.finfo(precision).eps) / 2
-        taps = [
-            list(discrete_gaussian(plain(width), tolerance))
-            for width in increments(evolution.scales)
-        ]
+        taps = cascade_taps(evolution, precision)
         plan = kind(taps, evolution.theta, evolution.discretisation == "haar", thread_count())
         result = np.array(image, precision, order="C")
         original = result.copy()
@@ -166,6 +162,14 @@ class NativeEngine(Engine):
             if callback is not None:
                 callback(step + 1, result.astype(image.dtype))
         return result.astype(image.dtype, copy=False)
+
+
+def cascade_taps(evolution: Evolution, precision: Any) -> list[list[float]]:
+    """Return the kernels from each scale to the next, as the compiled module takes them."""
+    tolerance = float(np.finfo(precision).eps) / 2
+    return [
+        list(discrete_gaussian(plain(width), tolerance)) for width in increments(evolution.scales)
+    ]
 
 
 def term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:

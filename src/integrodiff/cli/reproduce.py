@@ -96,7 +96,8 @@ _Batch = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="With --train: images at a time. By default 4 on a CPU, as many as fit on a GPU.",
+        help="With --train: images that PyTorch takes at a time. The compiled engine, which "
+        "trains most models on a CPU, takes one for each thread.",
         show_default=False,
     ),
 ]

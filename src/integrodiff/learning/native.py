@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.engines import term_tuple, thread_count
+from integrodiff.engines import cascade_taps, term_tuple, thread_count
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import Parameterisation, Vector
 from integrodiff.learning.tangents import Item, Linearisation
-from integrodiff.stages import Evolution, discrete_gaussian, increments
+from integrodiff.stages import Evolution
 
 _STEP = 1e-5  # of central differences in logarithms; their error is about its square
 
@@ -106,9 +106,7 @@ class NativeLineariser:
 
         single = self._precision == np.float32
         kind = _native.TangentPlanFloat32 if single else _native.TangentPlanFloat64
-        tolerance = float(np.finfo(self._precision).eps) / 2
-        taps = [list(discrete_gaussian(width, tolerance)) for width in increments(evolution.scales)]
-        return kind(taps, evolution.theta)
+        return kind(cascade_taps(evolution, self._precision), evolution.theta)
 
 
 def supports(parameterisation: Parameterisation) -> bool:

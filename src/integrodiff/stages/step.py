@@ -90,7 +90,9 @@ def explicit_step(
 ) -> Float[Array, "*batch channel height width"]:
     """Return ``image`` one time step later; ``original`` is what it is pulled to, if it is."""
     change = velocity(image, evolution, step)
-    if original is not None and not _is_zero(evolution.pull):
+    if not _is_zero(evolution.pull):
+        if original is None:
+            raise ValueError("an evolution with a pull needs the original that it pulls to")
         change = change + evolution.pull * (original - image)
     return image + evolution.tau * change
 
