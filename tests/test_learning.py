@@ -277,6 +277,34 @@ class TestFit:
         assert isinstance(result.model, PeronaMalik)
         assert result.model.contrast == pytest.approx(1.0, abs=0.02)
 
+    def test_steps_cut_to_size_do_not_end_the_training(self, images: CleanImages) -> None:
+        """In a narrow valley a step, cut to what one parameter may change, may point uphill."""
+
+        class Valley:
+            jacobian = np.array([[10.0, -20.0], [0.05, 0.1]])
+
+            def linearise(
+                self, vector: NDArray[np.float64], items: Sequence[tuple[int, float]]
+            ) -> Linearisation:
+                residual = self.jacobian @ vector - np.array([0.0, 1.0])
+                count = len(items)
+                return Linearisation(
+                    np.full(count, 1 + residual @ residual),
+                    np.tile(self.jacobian.T @ residual, (count, 1)),
+                    np.tile(self.jacobian.T @ self.jacobian, (count, 1, 1)),
+                )
+
+        start = replace(MODELS["eed"], contrast=1.0, scale=1.0)
+        result = fit(
+            start,
+            images,
+            (20.0,),
+            settings=FitSettings(loss="mse", phases=(None,), iterations=60),
+            fixed=["tau"],
+            lineariser=lambda *_: Valley(),
+        )
+        assert result.loss < 1.05  # 2 at the start, 1 at the minimum
+
 
 class TestInterruption:
     def test_a_killed_run_ends_at_the_same_place(self, images: CleanImages, tmp_path: Path) -> None:

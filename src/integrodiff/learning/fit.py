@@ -291,25 +291,31 @@ class _Trainer:
         state = self.state
         if not curvature.any():
             return None  # nothing that is free has any effect here
-        for _ in range(12):
+        for _ in range(16):
             # Marquardt's scaling. The floor holds parameters back that hardly matter; each may
             # change by a factor of e at once, whatever the others do.
             diagonal = np.diag(curvature)
             floor = 1e-6 * diagonal.max()
             damped = curvature + np.diag(state.damping * (diagonal + floor) + 1e-3 * floor)
-            step = np.clip(-np.linalg.solve(damped, gradient), -1.0, 1.0)
+            wanted = -np.linalg.solve(damped, gradient)
+            step = np.clip(wanted, -1.0, 1.0)
+            promised = -float(gradient @ step + step @ curvature @ step / 2)
+            shortened = bool((step != wanted).any())
+            if shortened and promised <= 0:
+                # Cut to size the step points elsewhere, and even the quadratic model says: up.
+                state.damping *= 4
+                continue
             # Through the model, which keeps the step size within its bound.
             trial = self.parameterisation.vector(self.parameterisation.model(vector + step))
             lin = self.lineariser.linearise(trial, items)
             new = self._objective(lin, trial, items)
-            promised = -float(gradient @ step + step @ curvature @ step / 2)
             if new[0] < loss:
                 # Where the quadratic model holds, trust it further; where it does not, less.
                 kept = (loss - new[0]) / promised
                 factor = 1 / 5 if kept > 0.75 else 1.0 if kept > 0.25 else 2.0
                 state.damping = max(factor * state.damping, 1e-7)
                 return trial, *new, lin
-            if promised < 0.1 * self._tolerance(loss):
+            if promised < 0.1 * self._tolerance(loss) and not shortened:
                 return None
             state.damping *= 4
         return None
