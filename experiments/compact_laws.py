@@ -28,25 +28,40 @@ def start(orders: int, **changes: Any) -> CompactDiffusion:
     """Return where training starts: the first order near the reduced IAD, others weak."""
     law = PowerLaws(
         strengths=(1.0, 0.1, 0.05, 0.02)[:orders],
-        exponents=(0.0,) * orders,
-        decays=(0.2, 0.5, 0.5, 0.5)[:orders],
-        contrasts=(0.15, 0.15, 0.15, 0.15)[:orders],
-        contrast_exponents=(1.2, 1.5, 1.8, 2.0)[:orders],
+        exponents=(-0.2, 0.0, 0.0, 0.0)[:orders],
+        decays=(0.35, 0.5, 0.5, 0.5)[:orders],
+        contrasts=(0.13, 0.15, 0.15, 0.15)[:orders],
+        contrast_exponents=(0.95, 1.5, 1.8, 2.0)[:orders],
     )
-    model = CompactDiffusion(law=law, tau=0.8, tau_exponent=0.2, scales=GRID)
+    model = CompactDiffusion(law=law, tau=1.1, tau_exponent=0.17, scales=GRID)
     return replace(model, **changes)
 
 
-FIRST = ("strengths[0]", "contrast_growth", "pull")
+FIRST = ("strengths[0]", "contrast_growth", "exponent_drift", "pull")
 """What is fixed unless a variant frees it: a common factor of all weights means nothing."""
+
+
+def free(*names: str) -> tuple[str, ...]:
+    """Return what is fixed when these are free."""
+    return tuple(name for name in FIRST if name not in names)
+
 
 SECOND = (*FIRST, "exponents[1]")
 
 VARIANTS: dict[str, tuple[CompactDiffusion, tuple[str, ...]]] = {
     "order 1": (start(1), FIRST),
     "order 1, one step size": (start(1, tau_exponent=0.0), (*FIRST, "tau_exponent")),
-    "order 1, contrasts that grow": (start(1, contrast_growth=1.05), (FIRST[0], "pull")),
-    "order 1, pull": (start(1, pull=0.01), FIRST[:2]),
+    "order 1, contrasts that grow": (start(1, contrast_growth=1.05), free("contrast_growth")),
+    "order 1, pull": (start(1, pull=0.01), free("pull")),
+    "order 1, theta 0.15": (start(1, theta=0.15), FIRST),
+    "order 1, theta 0.15, fine scales first": (
+        start(1, theta=0.15, exponent_drift=0.5),
+        free("exponent_drift"),
+    ),
+    "order 1, theta 0.15, fine scales first, contrasts that grow": (
+        start(1, theta=0.15, exponent_drift=0.5, contrast_growth=1.02),
+        free("exponent_drift", "contrast_growth"),
+    ),
     "orders 1 and 2": (start(2), SECOND),
     "orders 1 and 2, exponent instead of decay": (
         replace(start(2), law=replace(start(2).law, decays=(0.2, 0.0))),
@@ -54,8 +69,9 @@ VARIANTS: dict[str, tuple[CompactDiffusion, tuple[str, ...]]] = {
     ),
     "orders 1 and 2, contrasts that grow": (
         start(2, contrast_growth=1.05),
-        ("strengths[0]", "pull", "exponents[1]"),
+        (*free("contrast_growth"), "exponents[1]"),
     ),
+    "orders 1 and 2, theta 0.15": (start(2, theta=0.15), SECOND),
     "orders 1, 2 and 3": (start(3), (*SECOND, "exponents[2]")),
     "orders 1 to 4": (start(4), (*SECOND, "exponents[2]", "exponents[3]")),
 }

@@ -209,12 +209,22 @@ class TestCompactDiffusion:
         first, second = (evolution.terms(step)[1].contrasts[0] for step in (0, 1))
         assert second == pytest.approx(1.1 * first)
 
+    def test_weights_drift_from_fine_to_coarse_scales(self) -> None:
+        drifting = replace(MODEL, exponent_drift=0.6).evolution(SIGMA)
+        plain = MODEL.evolution(SIGMA).terms(0)
+        scales = np.array(MODEL.scales.scales)
+        for step, change in ((0, -0.3), (MODEL.steps - 1, 0.3)):
+            for term, before in zip(drifting.terms(step), plain, strict=True):
+                expected = np.array(before.flux_weights) * scales**change
+                np.testing.assert_allclose(term.flux_weights, expected)
+
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
             ({"discretisation": "nonnegativity"}, "discretisation 'haar'"),
             ({"pull": -1.0}, "pull must not be negative"),
             ({"contrast_growth": 0.0}, "contrast_growth must be positive"),
+            ({"exponent_drift": float("inf")}, "exponent_drift must be finite"),
             ({"tau_exponent": float("nan")}, "tau_exponent must be finite"),
         ],
     )
@@ -230,7 +240,7 @@ class TestCompactDiffusion:
 
 
 def test_model_files_keep_everything() -> None:
-    model = replace(MODEL, contrast_growth=1.05, pull=0.02)
+    model = replace(MODEL, contrast_growth=1.05, exponent_drift=0.4, pull=0.02)
     assert model_from_json(model_to_json(model)) == model
 
 
@@ -242,7 +252,7 @@ def test_tangents_equal_finite_differences_and_compiled_ones() -> None:
     rng = np.random.default_rng(1)
     smooth = np.cumsum(rng.normal(0, 9, (2, 10, 12)), axis=2) + 128
     clean = CleanImages(smooth.astype(np.float32), ("a", "b"), "random walks")
-    model = replace(MODEL, steps=2, contrast_growth=1.05, pull=0.02)
+    model = replace(MODEL, steps=2, contrast_growth=1.05, exponent_drift=0.4, pull=0.02)
     parameterisation = Parameterisation(model, (20.0, 50.0), fixed=["decays[3]"])
     options: dict[str, Any] = {"device": "cpu", "double": True, "batch": 2}
     lineariser = TorchLineariser(parameterisation, clean, **options)

@@ -26,13 +26,15 @@ CASES: dict[str, Any] = {
         f"{name}, nonnegativity": replace(MODELS[name], discretisation="nonnegativity", tau=0.1)
         for name in ("pm", "eed", "iid-full", "iad-reduced")
     },
-    "compact": replace(COMPACT, pull=0.05, contrast_growth=1.1),
+    "compact": replace(COMPACT, pull=0.05, contrast_growth=1.1, exponent_drift=0.7),
     "deep": DeepDiffusion(
         channels=(Channel(1, 0.0), Channel(2, 0.6), Channel(3, 0.6), Channel(4, 1.5)),
         steps=2,
         weights=(0.3, 0.1, 0.05, 0.0, 0.2, 0.1, 0.02, 0.02),
         contrasts=(1.0,) * 8,
         weight_exponents=(0.2,) * 4,
+        contrast_exponents=(0.1,) * 4,
+        couplings=(0.5,) * 4,
     ),
 }
 

@@ -23,22 +23,34 @@ from integrodiff.learning.compiled import pointwise
 from integrodiff.learning.images import CleanImages
 from integrodiff.learning.parameters import LOG_TO_DECIBELS
 from integrodiff.models import DeepDiffusion
-from integrodiff.models.deep import Channel, DeepNumbers, bound_table, evolution_of, numbers_at
+from integrodiff.models.deep import (
+    Channel,
+    DeepNumbers,
+    DeepParameters,
+    bound_table,
+    evolution_of,
+    numbers_at,
+)
 from integrodiff.stages import Evolution
 from integrodiff.stages.scale_space import cascade, cascade_adjoint
 
-_SCALES = (0.1, 0.5, 1.2, 3.0)
-# Weights for the orders one to four at these scales, and contrasts, where training starts: the
-# first order near the reduced IAD, the others weak.
-_FIRST_WEIGHTS = (
-    (0.05, 0.3, 0.7, 0.5),
-    (0.01, 0.03, 0.05, 0.1),
-    (0.003, 0.01, 0.02),
-    (0.001, 0.003, 0.01),
-)
-_FIRST_CONTRASTS = (0.7, 0.3, 0.1, 0.02)
+# Where training starts: scale, weight and contrast of the channels of each order. The first order
+# is near the compact law, the others are weak.
+_START = {
+    1: (
+        (0.3, 0.05, 0.4),
+        (0.7, 0.2, 0.18),
+        (1.3, 1.0, 0.1),
+        (2.5, 0.5, 0.055),
+        (5.0, 0.2, 0.03),
+    ),
+    2: ((0.5, 0.05, 0.17), (1.2, 0.15, 0.12), (2.4, 0.1, 0.04)),
+    3: ((1.0, 0.03, 0.15), (2.0, 0.05, 0.08)),
+    4: ((1.0, 0.02, 0.12), (2.0, 0.05, 0.08)),
+}
+_THETA = 0.15
 
-_NAMES = ("weights", "contrasts", "weight_exponents")
+_LOGARITHMIC = ("weights", "contrasts", "couplings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,21 +137,19 @@ def descend(
 
 
 def deep_start(orders: Sequence[int] = (1, 2, 3, 4), steps: int = 10) -> DeepDiffusion:
-    """Return an untrained deep model: orders one and two at four scales, higher ones at three."""
-    chosen = [
-        (Channel(order, scale), weight, contrast)
-        for order in orders
-        for scale, weight, contrast in zip(
-            _SCALES, _FIRST_WEIGHTS[order - 1], _FIRST_CONTRASTS, strict=False
-        )
-    ]
+    """Return an untrained deep model with channels of the given orders."""
+    chosen = [(Channel(order, row[0]), *row[1:]) for order in orders for row in _START[order]]
     channels, weights, contrasts = zip(*chosen, strict=True)
+    count = len(channels)
     return DeepDiffusion(
         channels=channels,
         steps=steps,
+        theta=_THETA,
         weights=weights * steps,
         contrasts=contrasts * steps,
-        weight_exponents=(0.2,) * len(channels),
+        weight_exponents=(0.2,) * count,
+        contrast_exponents=(0.0,) * count,
+        couplings=(1.0,) * count,
     )
 
 
@@ -165,60 +175,90 @@ class _Run:
         )
         self.device = torch.device(device)
         self.iteration = 0
-        shape = (model.steps, len(model.channels))
 
         def tensor(values: Any) -> Any:
             return torch.tensor(values, dtype=torch.float32, device=self.device)
 
-        self.clean, self.levels = tensor(images.pixels)[:, None], tensor(list(levels))
+        self.images, self.levels = tensor(images.pixels)[:, None], tensor(list(levels))
         self.table = tensor(bound_table(model.channels, model.theta))
         self.numbers = {
-            "weights": tensor(model.weights).log().reshape(shape),
-            "contrasts": tensor(model.contrasts).log().reshape(shape),
-            "weight_exponents": tensor(model.weight_exponents),
+            name: tensor(np.log(values) if name in _LOGARITHMIC else values).requires_grad_()
+            for name, values in model.arrays()._asdict().items()
         }
-        for number in self.numbers.values():
-            number.requires_grad_()
         self.optimiser = torch.optim.Adam(self.numbers.values(), lr=settings.rate)
+        self._count = min(settings.batch, len(self.images))
+        # The same memory for all batches, so that what a GPU does with it can be recorded.
+        self._clean = self.images[:1].new_empty(
+            (self._count * len(self.levels), *self.images.shape[1:])
+        )
+        self._noisy = self._clean.clone().requires_grad_()
+        self._gradients = self._recorded if self.device.type == "cuda" else self._computed
+        self._recording: tuple[Any, Any] | None = None
 
     def step(self) -> float:
         """Take one step of descent; return the mean of 10 log10 of the squared error."""
         import torch
 
-        count = min(self.settings.batch, len(self.clean))
         rng = np.random.default_rng((self.settings.seed, self.iteration))
-        chosen = rng.choice(len(self.clean), count, replace=False)
+        chosen = rng.choice(len(self.images), self._count, replace=False)
         generator = torch.Generator(self.device).manual_seed(int(rng.integers(2**62)))
-        level = torch.arange(len(self.levels), device=self.device).repeat_interleave(count)
-        clean = self.clean[torch.tensor(chosen, device=self.device)].repeat(
-            len(self.levels), 1, 1, 1
-        )
-        noise = torch.randn(clean.shape, generator=generator, device=self.device)
-        noisy = clean + self.levels[level][:, None, None, None] * noise
-        error = (self.denoised(noisy, level) - clean).square().mean(dim=(1, 2, 3))
-        loss = LOG_TO_DECIBELS * error.log().mean()
+        with torch.no_grad():
+            clean = self.images[torch.tensor(chosen, device=self.device)]
+            self._clean.copy_(clean.repeat(len(self.levels), 1, 1, 1))
+            levels = self.levels.repeat_interleave(self._count)[:, None, None, None]
+            noise = torch.randn(self._clean.shape, generator=generator, device=self.device)
+            self._noisy.copy_(self._clean + levels * noise)
         self.optimiser.param_groups[0]["lr"] = self._rate()
-        self.optimiser.zero_grad()
-        loss.backward()
+        loss = self._gradients()
         self.optimiser.step()
         self.iteration += 1
-        return float(loss.detach())
+        return float(loss)
 
-    def denoised(self, noisy: Any, level: Any) -> Any:
-        """Return the denoised images, each with the numbers of its own noise level."""
+    def _computed(self) -> Any:
+        """Return the loss of the present batch and leave its gradients with the numbers."""
         import torch
 
-        numbers = numbers_at(
-            torch,
-            self.numbers["weights"].exp(),
-            self.numbers["contrasts"].exp(),
-            self.numbers["weight_exponents"],
-            self.levels,
-            self.table,
-        )
+        self.optimiser.zero_grad(set_to_none=True)
+        # Orders and scales have graphs of their own.
+        with torch._dynamo.config.patch(recompile_limit=64):
+            error = (self.denoised(self._noisy) - self._clean).square().mean(dim=(1, 2, 3))
+            loss = LOG_TO_DECIBELS * error.log().mean()
+            loss.backward(inputs=list(self.numbers.values()))
+        return loss.detach()
+
+    def _recorded(self) -> Any:
+        """Do the same by a recording of all kernels: to start them one by one takes longer."""
+        import torch
+
+        if self._recording is None:
+            aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):  # compiles, and fills the caches of the blurs
+                for _ in range(3):
+                    self._computed()
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                loss = self._computed()
+            self._recording = graph, loss
+        graph, loss = self._recording
+        graph.replay()
+        return loss
+
+    def denoised(self, noisy: Any) -> Any:
+        """Return denoised images, of which each noise level has equally many, one after another."""
+        import torch
+
+        numbers = numbers_at(torch, self._parameters(), self.levels, self.table)
+        count = len(noisy) // len(self.levels)
         spread = DeepNumbers(
             *(
-                [row.unbind(0) for row in part[level].permute(1, 2, 0)[..., None, None, None]]
+                [
+                    row.unbind(0)
+                    for row in part.repeat_interleave(count, dim=0).permute(1, 2, 0)[
+                        ..., None, None, None
+                    ]
+                ]
                 for part in numbers
             )
         )
@@ -226,6 +266,15 @@ class _Run:
         for step in range(evolution.steps):
             noisy = noisy + self._velocity(noisy, evolution, step)
         return noisy
+
+    def _parameters(self) -> DeepParameters:
+        """Return the numbers themselves, not their logarithms."""
+        return DeepParameters(
+            **{
+                name: number.exp() if name in _LOGARITHMIC else number
+                for name, number in self.numbers.items()
+            }
+        )
 
     def _velocity(self, image: Any, evolution: Evolution, step: int) -> Any:
         """Do what the stage of this name does, by compiled functions."""
@@ -251,15 +300,11 @@ class _Run:
 
     def model(self) -> DeepDiffusion:
         """Return the model with the numbers as they are now."""
-        plain = {
-            name: number.detach().double().cpu().numpy() for name, number in self.numbers.items()
+        plain: dict[str, Any] = {
+            name: tuple(number.detach().double().cpu().numpy().ravel().tolist())
+            for name, number in self._parameters()._asdict().items()
         }
-        return replace(
-            self.template,
-            weights=tuple(np.exp(plain["weights"]).ravel().tolist()),
-            contrasts=tuple(np.exp(plain["contrasts"]).ravel().tolist()),
-            weight_exponents=tuple(plain["weight_exponents"].tolist()),
-        )
+        return replace(self.template, **plain)
 
     def save(self, path: Path | None) -> None:
         """Replace the checkpoint whole."""
@@ -267,12 +312,12 @@ class _Run:
             return
         moments = [
             {key: self.optimiser.state[self.numbers[name]][key].tolist() for key in _MOMENTS}
-            for name in _NAMES
+            for name in self.numbers
         ]
         document = {
             "identity": self.identity,
             "iteration": self.iteration,
-            "numbers": {name: self.numbers[name].tolist() for name in _NAMES},
+            "numbers": {name: self.numbers[name].tolist() for name in self.numbers},
             "moments": moments,
         }
         with atomic_write(path, overwrite=True) as temporary:
@@ -288,7 +333,7 @@ class _Run:
         if document["identity"] != self.identity:
             raise ValueError(f"{path} belongs to another training; remove it, or name another file")
         self.iteration = document["iteration"]
-        for name, moments in zip(_NAMES, document["moments"], strict=True):
+        for name, moments in zip(self.numbers, document["moments"], strict=True):
             number = self.numbers[name]
             with torch.no_grad():
                 number.copy_(torch.tensor(document["numbers"][name]))

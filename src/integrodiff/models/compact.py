@@ -57,15 +57,22 @@ class PowerLaws:
         for i, contrast in enumerate(self.contrasts):
             positive_number(f"contrasts[{i}]", contrast)
 
-    def terms(self, grid: ScaleGrid, sigma: float, growth: Scalar = 1.0) -> tuple[Term, ...]:
-        """Return the terms of all orders at a noise level; ``growth`` multiplies contrasts."""
-        return tuple(self._term(order, grid, sigma, growth) for order in range(len(self.strengths)))
+    def terms(
+        self, grid: ScaleGrid, sigma: float, growth: Scalar = 1.0, drift: Scalar = 0.0
+    ) -> tuple[Term, ...]:
+        """Return the terms of all orders at a noise level.
 
-    def _term(self, i: int, grid: ScaleGrid, sigma: float, growth: Scalar) -> Term:
+        Contrasts are multiplied by ``growth``, and weights by the scale to the power ``drift``.
+        """
+        return tuple(
+            self._term(order, grid, sigma, growth, drift) for order in range(len(self.strengths))
+        )
+
+    def _term(self, i: int, grid: ScaleGrid, sigma: float, growth: Scalar, drift: Scalar) -> Term:
         weights = tuple(
             quadrature
             * self.strengths[i]
-            * scale ** self.exponents[i]
+            * scale ** (self.exponents[i] + drift)
             * exp(-2 * self.decays[i] * scale**2 / math.sqrt(sigma))
             for quadrature, scale in zip(grid.quadrature_weights, grid.scales, strict=True)
         )
@@ -100,6 +107,9 @@ class CompactDiffusion(ExplicitModel):
         The exponent r.
     contrast_growth : float
         Factor by which the contrasts grow from one step to the next.
+    exponent_drift : float
+        By how much the exponents of the weights rise from the first step to the last, from half
+        of it below to half of it above. If it is positive, fine scales come first.
     pull : float
         Strength of the attraction to the input image.
     """
@@ -108,6 +118,7 @@ class CompactDiffusion(ExplicitModel):
     scales: ScaleGrid = field(default_factory=ScaleGrid)
     tau_exponent: float = 0.0
     contrast_growth: float = 1.0
+    exponent_drift: float = 0.0
     pull: float = 0.0
 
     def __post_init__(self) -> None:
@@ -122,6 +133,7 @@ class CompactDiffusion(ExplicitModel):
         for name, check in (
             ("tau_exponent", finite_number),
             ("contrast_growth", positive_number),
+            ("exponent_drift", finite_number),
             ("pull", nonnegative_number),
         ):
             object.__setattr__(self, name, check(name, getattr(self, name)))
@@ -141,11 +153,19 @@ class CompactDiffusion(ExplicitModel):
         return replace(evolution, tau=min(evolution.tau, stable_step(evolution)))
 
     def _evolution(self, sigma: float) -> Evolution:
-        constant = isinstance(self.contrast_growth, float) and self.contrast_growth == 1
+        constant = all(
+            isinstance(number, float) and number == unchanged
+            for number, unchanged in ((self.contrast_growth, 1), (self.exponent_drift, 0))
+        )
         return Evolution(
             scales=self.scales.scales,
             schedule=tuple(
-                self.law.terms(self.scales, sigma, self.contrast_growth**step)
+                self.law.terms(
+                    self.scales,
+                    sigma,
+                    self.contrast_growth**step,
+                    self.exponent_drift * (step / max(self.steps - 1, 1) - 0.5),
+                )
                 for step in range(1 if constant else self.steps)
             ),
             tau=self.tau * self.tau_factor(sigma),

@@ -25,6 +25,16 @@ class Channel(NamedTuple):
     scale: float
 
 
+class DeepParameters(NamedTuple):
+    """What training finds: arrays ``(step, channel)`` and, for all steps, ``(1, channel)``."""
+
+    weights: Any
+    contrasts: Any
+    weight_exponents: Any
+    contrast_exponents: Any
+    couplings: Any
+
+
 class DeepNumbers(NamedTuple):
     """Weights and contrasts of every channel at every step, for one or several noise levels.
 
@@ -41,8 +51,10 @@ class DeepDiffusion(ExplicitModel):
     r"""Diffusion of several orders and scales whose numbers are free at each of its steps.
 
     At the noise level s, channel m has in step k the weight
-    :math:`w_{km}\,(s/30)^{r_m}` and the contrast :math:`b_{km}\, s`. The step size is one; where
-    the weights of a step would exceed the stable bound, all its fluxes are divided by the excess.
+    :math:`w_{km}\,(s/30)^{r_m}` and the contrast :math:`b_{km}\, s\,(s/30)^{q_m}`. In the sum of
+    squares that the diffusivities of its order depend on, its share is :math:`k_m` times its
+    weight. The step size is one; where the weights of a step would exceed the stable bound, all
+    its fluxes are divided by the excess.
 
     Attributes
     ----------
@@ -50,14 +62,18 @@ class DeepDiffusion(ExplicitModel):
         Order and scale of each channel, sorted.
     weights, contrasts : tuple of float
         :math:`w \ge 0` and :math:`b > 0`, step by step.
-    weight_exponents : tuple of float
-        :math:`r_m`, one for each channel.
+    weight_exponents, contrast_exponents : tuple of float
+        :math:`r_m` and :math:`q_m`, one for each channel.
+    couplings : tuple of float
+        :math:`k_m \ge 0`, one for each channel.
     """
 
     channels: tuple[Channel, ...]
     weights: tuple[float, ...]
     contrasts: tuple[float, ...]
     weight_exponents: tuple[float, ...]
+    contrast_exponents: tuple[float, ...]
+    couplings: tuple[float, ...]
     tau: float = field(default=1.0)
 
     def __post_init__(self) -> None:
@@ -69,12 +85,8 @@ class DeepDiffusion(ExplicitModel):
             nonnegative_number("a channel's scale", scale)
         if not channels or any(a >= b for a, b in pairwise(channels)):
             raise ValueError(f"channels must be sorted and different, got {channels}")
-        count = len(channels) * self.steps
-        for name, length in (
-            ("weights", count),
-            ("contrasts", count),
-            ("weight_exponents", len(channels)),
-        ):
+        for name in DeepParameters._fields:
+            length = len(channels) * (self.steps if name in ("weights", "contrasts") else 1)
             numbers = sequence_of_numbers(
                 name, getattr(self, name), length, signed="exponents" in name
             )
@@ -91,47 +103,47 @@ class DeepDiffusion(ExplicitModel):
     def _depends_on_noise(self) -> bool:
         return True
 
+    def arrays(self) -> DeepParameters:
+        """Return the trained numbers as arrays."""
+        return DeepParameters(
+            *(
+                np.reshape(getattr(self, name), (-1, len(self.channels)))
+                for name in DeepParameters._fields
+            )
+        )
+
     def _evolution(self, sigma: float) -> Evolution:
-        shape = (self.steps, len(self.channels))
         numbers = numbers_at(
-            np,
-            np.reshape(self.weights, shape),
-            np.reshape(self.contrasts, shape),
-            np.array(self.weight_exponents),
-            np.array([sigma]),
-            bound_table(self.channels, self.theta),
+            np, self.arrays(), np.array([sigma]), bound_table(self.channels, self.theta)
         )
         lists = DeepNumbers(*(part[0].tolist() for part in numbers))
         return evolution_of(self.channels, lists, theta=self.theta)
 
 
-def numbers_at(
-    xp: Any, weights: Any, contrasts: Any, weight_exponents: Any, sigmas: Any, table: Any
-) -> DeepNumbers:
+def numbers_at(xp: Any, parameters: DeepParameters, sigmas: Any, table: Any) -> DeepNumbers:
     """Return the numbers at several noise levels, arrays ``(level, step, channel)``.
 
     Parameters
     ----------
     xp : module
         NumPy or PyTorch.
-    weights, contrasts : array
-        ``(step, channel)``.
-    weight_exponents : array
-        ``(channel,)``.
+    parameters : DeepParameters
+        Arrays ``(step, channel)``, or ``(1, channel)`` where all steps have the same.
     sigmas : array
         ``(level,)``.
     table : array
         From :func:`bound_table`.
     """
-    relative = (sigmas / REFERENCE_LEVEL)[:, None, None]
-    weighted = weights * relative**weight_exponents
+    absolute = sigmas[:, None, None]
+    relative = absolute / REFERENCE_LEVEL
+    weighted = parameters.weights * relative**parameters.weight_exponents
     # Every row of the table bounds the eigenvalues in one box of frequencies.
     largest = xp.amax(weighted @ table.T, axis=-1)
     excess = xp.where(largest > 2, largest / 2, xp.ones_like(largest))
     return DeepNumbers(
-        coupling_weights=weighted,
+        coupling_weights=weighted * parameters.couplings,
         flux_weights=weighted / excess[..., None],
-        contrasts=contrasts * sigmas[:, None, None],
+        contrasts=parameters.contrasts * absolute * relative**parameters.contrast_exponents,
     )
 
 

@@ -14,7 +14,7 @@ from integrodiff.errors import ModelFileError
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.classical import EED, PeronaMalik
 from integrodiff.models.compact import CompactDiffusion, PowerLaws
-from integrodiff.models.deep import DeepDiffusion
+from integrodiff.models.deep import DeepDiffusion, DeepParameters
 from integrodiff.models.integrodifferential import IAD, IID
 from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid
 
@@ -30,8 +30,8 @@ CLASSES: dict[str, type[ExplicitModel]] = {
 }
 
 _LAWS: dict[str, type[ReducedLaw | FullLaw]] = {"reduced": ReducedLaw, "full": FullLaw}
-_DEEP = ("weights", "contrasts", "weight_exponents")
-_COMPACT = ("tau_exponent", "contrast_growth", "pull")
+_DEEP = DeepParameters._fields
+_COMPACT = ("tau_exponent", "contrast_growth", "exponent_drift", "pull")
 _COMMON_SETTINGS = ("steps", "theta", "discretisation")
 
 
