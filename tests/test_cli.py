@@ -19,6 +19,7 @@ import integrodiff
 from command_line import run
 from image_samples import HEIGHT, WIDTH, chunk, values
 from integrodiff import engines
+from integrodiff.models import DEFAULT_MODEL
 
 SIGMA = 20.0
 
@@ -57,7 +58,12 @@ def listing(folder: Path) -> dict[str, bytes]:
 # ---- results ----
 
 
-@pytest.mark.parametrize("model", ["pm", "eed", "iid", "iad"])
+def test_the_default_model_is_that_of_the_function(noisy_png: Path, tmp_path: Path) -> None:
+    result = denoise(noisy_png, tmp_path / "clean.png")
+    assert f"{DEFAULT_MODEL} at sigma 20" in result.stderr
+
+
+@pytest.mark.parametrize("model", ["pm", "eed", "iid", "iad", "iad-plus", "iad-deep"])
 def test_grey_png_improves(noisy_png: Path, tmp_path: Path, model: str) -> None:
     result = denoise(noisy_png, tmp_path / "clean.png", "--model", model)
     assert result.exit_code == 0, result.output

@@ -44,7 +44,7 @@ SIGNATURES = {
     "denoise": [
         "image",
         "sigma",
-        "*model='iad'",
+        "*model='iad-plus'",
         "*data_range=None",
         "*channel_axis=None",
         "*engine='auto'",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from integrodiff._denoise import denoise
 
-_MODELS = ("pm", "eed", "iid", "iad")
+_MODELS = ("pm", "eed", "iad", "iad-plus")
 _PEAK = 255.0
 _COLUMNS = 3
 _ZOOM = 2

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from integrodiff._grey_range import grey_range
 from integrodiff.engines import FloatImage, get_engine
 from integrodiff.errors import NoiseLevelWarning
-from integrodiff.models import Model, load_model
+from integrodiff.models import DEFAULT_MODEL, Model, load_model
 from integrodiff.models._validation import nonnegative_number
 
 
@@ -21,7 +21,7 @@ def denoise(
     image: ArrayLike,
     sigma: float,
     *,
-    model: str | PathLike[str] | Model = "iad",
+    model: str | PathLike[str] | Model = DEFAULT_MODEL,
     data_range: float | None = None,
     channel_axis: int | None = None,
     engine: str = "auto",
@@ -37,7 +37,7 @@ def denoise(
         real floating point, without NaN or infinite values.
     sigma : float
         Standard deviation of the noise in the grey levels of ``image``. Zero returns a copy.
-    model : {"iad", "iad-full", "iid", "eed", "pm"}, path or Model
+    model : {"iad-plus", "iad-deep", "iad-full", "iad", "iid", "eed", "pm"}, path or Model
         Name of a model that comes with the package, a model file, or a model.
     data_range : float, optional
         Difference of the largest and smallest grey value that the image could have; maps the

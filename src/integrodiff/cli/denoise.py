@@ -44,9 +44,10 @@ def denoise(
     model: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE.json", help="iad, iad-full, iid, eed, pm, or a model file."
+            metavar="NAME|FILE.json",
+            help="iad-plus, iad-deep, iad-full, iad, iid, eed, pm, or a model file.",
         ),
-    ] = "iad",
+    ] = "iad-plus",
     engine: Annotated[
         str,
         typer.Option(

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _BSDS500_CROP = 256
 
 _ModelName = Annotated[
-    str, typer.Argument(metavar="MODEL", help="pm, eed, iid, iad, iad-full or iad-smooth.")
+    str,
+    typer.Argument(metavar="MODEL", help="pm, eed, iid, iad, iad-plus, iad-full or iad-smooth."),
 ]
 _Output = Annotated[
     Path, typer.Argument(metavar="OUT.json", help="Where to write the trained model.")

@@ -209,7 +209,7 @@ def train(
         "psnr_on_training_images": on_training,
         "seconds": round(sum(result.seconds for result in found), 1),
         "date": datetime.now(UTC).date().isoformat(),
-        "versions": _versions(device),
+        "versions": versions(device),
     }
     if recipe.per_level:
         return ByNoiseLevel(
@@ -241,7 +241,7 @@ def best_lineariser(
     return kind(parameterisation, images, device=device, batch=batch)
 
 
-def _versions(device: str) -> dict[str, str]:
+def versions(device: str) -> dict[str, str]:
     """Return what computed, so that a result can be traced."""
     import torch
 

@@ -24,8 +24,11 @@ from integrodiff.models.schema import (
 
 SCHEMA, VERSION = "integrodiff-model", 1
 
-MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full")
+MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full", "iad-plus", "iad-deep")
 """Names of the models that come with the package."""
+
+DEFAULT_MODEL = "iad-plus"
+"""The model to denoise with where none is named."""
 
 RESEARCH_MODELS = ("iad-smooth",)
 """Further models for experiments, not meant for denoising; they load by name as well."""
@@ -39,8 +42,8 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
     Parameters
     ----------
     name_or_path : str or path
-        ``"pm"``, ``"eed"``, ``"iid"``, ``"iad"``, ``"iad-full"``, or the path of a file whose
-        name ends in ``.json``.
+        ``"pm"``, ``"eed"``, ``"iid"``, ``"iad"``, ``"iad-full"``, ``"iad-plus"``,
+        ``"iad-deep"``, or the path of a file whose name ends in ``.json``.
 
     Raises
     ------
