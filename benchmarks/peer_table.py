@@ -76,7 +76,7 @@ def contestants(
     for name in peers:
         reason = PEERS[name].unavailable()
         if reason is None and name not in settings:
-            reason = f"{tuned} has no settings for it; run experiments/peers.py --tune"
+            reason = f"{tuned.name} has no settings for it; run experiments/peers.py --tune"
         if reason is None:
             methods.append(peer_method(name, settings[name]))
         else:

@@ -266,7 +266,7 @@ PEERS: dict[str, Peer] = {
     ),
     "dip-gauss": Peer(
         _dip_gaussian,
-        {"strength": (1.0, 2.0, 4.0, 8.0, 16.0), "iterations": (13.0, 25.0, 50.0, 100.0)},
+        {"strength": (0.5, 1.0, 2.0, 4.0, 16.0), "iterations": (3.0, 6.0, 13.0, 25.0, 50.0, 100.0)},
         "DIPlib Gaussian diffusion",
         _DIP,
     ),
@@ -281,6 +281,7 @@ PEERS: dict[str, Peer] = {
         {"derivative": (1.0, 1.5), "iterations": (8.0, 16.0, 32.0)},
         "DIPlib coherence-enhancing",
         _DIP,
+        slow=True,
     ),
     "medpy": Peer(
         _medpy,
