@@ -214,9 +214,12 @@ def facts_text(found: Result) -> str:
     """Return the facts in a few lines for readers."""
     versions = ", ".join(f"{name} {release}" for name, release in found["versions"].items())
     load = "unknown" if found["load"] is None else f"{found['load'][0]:g}"
+    busy = found["load"] is not None and found["load"][0] > found["processors"] / 2
+    warning = "\n**The machine was busy: numbers by the wall clock mean little.**\n" if busy else ""
     return (
         f"{found['date']}, {found['processor']}, {found['processors']} processors, "
-        f"{found['native']}, load {load} at the start; Python {found['python']}, {versions}.\n"
+        f"{found['native']}, load {load} at the start; Python {found['python']}, "
+        f"{versions}.\n{warning}"
     )
 
 

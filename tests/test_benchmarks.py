@@ -91,6 +91,9 @@ def test_facts_name_the_machine_and_the_versions() -> None:
     assert found["versions"]["no-such-package"] == "missing"
     assert {"processor", "processors", "seed", "load", "native", "settings"} <= set(found)
     assert "no-such-package missing" in timing.facts_text(found)
+    quiet, busy = ({**found, "processors": 2, "load": [load] * 3} for load in (0.9, 1.1))
+    assert "The machine was busy" not in timing.facts_text(quiet)
+    assert "The machine was busy" in timing.facts_text(busy)
     json.dumps(found, allow_nan=False)
 
 
