@@ -26,15 +26,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from denoisers import PEERS, Image
 from integrodiff import MODEL_NAMES
 from integrodiff.learning import PAPER_LEVELS, bsds500
 from integrodiff.learning.images import DATA_VARIABLE, noise
 from integrodiff.paper._drawing import new_figure, save_figure
 from integrodiff.paper._results import Result, decibel, markdown_table, significant
 from peers import (
-    PEERS,
     TUNED,
-    Image,
     Method,
     Results,
     model_method,
@@ -352,7 +351,7 @@ def main() -> None:
     parser.add_argument("--engine", default="auto", help="who computes the models")
     parser.add_argument("--bsd68-count", type=int, help="only the first images; 0 for none")
     parser.add_argument("--crops", type=int, help="only the first test crops; 0 for none")
-    parser.add_argument("--tuned", type=Path, default=TUNED, help="factors of the peers")
+    parser.add_argument("--tuned", type=Path, default=TUNED, help="settings of the peers")
     parser.add_argument("--again", action="store_true", help="measure what the file has, too")
     parser.add_argument("--json", type=Path, help="where the numbers go")
     parser.add_argument("--plot", nargs=2, type=Path, metavar=("JSON", "PNG"))

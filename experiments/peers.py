@@ -1,20 +1,20 @@
-"""Other denoisers behind one table, and what the experiments that compare methods share.
+"""Tuning of other denoisers, and what the experiments that compare methods share.
 
     python experiments/peers.py --tune --data FOLDER --json results/peers.json
-                                [--peers tv nlm ...] [--count 8] [--again]
+                                [--peers tv nlm ...] [--count 5] [--again]
     python experiments/peers.py --json results/peers.json
 
-A peer has one strength, a factor relative to the noise level. It is tuned by a grid on the first
-training crops of BSDS500, at three noise levels each by itself; between them the factor is
-interpolated in the logarithm of the level, and beyond them it stays. Test images are not used.
-With --tune the factors are found and written, without it those in the file are printed.
+The settings of a peer (``denoisers.py``) are tuned by a grid on the first training crops of
+BSDS500, at three noise levels each by itself; between them every setting is interpolated in the
+logarithm of the level, and beyond them it stays. Test images are not used. With --tune the
+settings are found and written, without it those in the file are printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib
+import itertools
 import json
 import os
 import platform
@@ -22,13 +22,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from denoisers import PEERS, Image, Peer, Settings
 from integrodiff import __version__, denoise, load_model
 from integrodiff._atomic import atomic_write
 from integrodiff.engines import cpu_count, get_engine
@@ -40,7 +39,6 @@ from integrodiff.models import ByNoiseLevel, DeepDiffusion, ExplicitModel, Model
 from integrodiff.paper._results import Result, decibel, markdown_table
 from integrodiff.paper.ablation import parameter_counts
 
-Image: TypeAlias = NDArray[np.floating[Any]]
 Denoiser: TypeAlias = Callable[[Image, float], Image]
 """Takes a noisy image on the scale [0, 255] and its noise level."""
 
@@ -53,123 +51,31 @@ _THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
 )
 
-# ---- the peers ----
+# ---- tuned settings ----
+
+Tuned: TypeAlias = Mapping[float, Settings]
+"""Settings of a peer at the noise levels of the tuning."""
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A denoiser of another package.
-
-    Attributes
-    ----------
-    run : callable
-        Takes a noisy image on the scale [0, 255], its noise level, and the factor.
-    grid : tuple of float
-        Increasing factors to choose from.
-    title : str
-        In words.
-    packages : tuple of str
-        What must be installed, as pip names it.
-    """
-
-    run: Callable[[Image, float, float], Image]
-    grid: tuple[float, ...]
-    title: str
-    packages: tuple[str, ...] = ("scikit-image",)
-
-    def unavailable(self) -> str | None:
-        """Return in one line why the peer cannot run here, or None if it can."""
-        try:
-            self.release()
-        except PackageNotFoundError as missing:
-            return f"{missing.name} is not installed; get it with: pip install '.[bench]'"
-        return None
-
-    def release(self) -> str:
-        """Return what computes, with versions."""
-        return ", ".join(f"{package} {version(package)}" for package in self.packages)
+def settings_at(tuned: Tuned, sigma: float) -> dict[str, float]:
+    """Return the settings at a noise level from those at the levels of the tuning."""
+    levels = sorted(tuned)
+    places = np.log(levels)
+    return {
+        name: float(np.interp(np.log(sigma), places, [tuned[level][name] for level in levels]))
+        for name in tuned[levels[0]]
+    }
 
 
-def _restoration() -> Any:
-    return importlib.import_module("skimage.restoration")
-
-
-def _total_variation(noisy: Image, sigma: float, factor: float) -> Image:
-    found: Image = _restoration().denoise_tv_chambolle(noisy, weight=factor * sigma)
-    return found
-
-
-def _nonlocal_means(noisy: Image, sigma: float, factor: float) -> Image:
-    found: Image = _restoration().denoise_nl_means(
-        noisy,
-        patch_size=5,
-        patch_distance=6,
-        h=factor * sigma,
-        sigma=sigma,
-        fast_mode=True,
-        preserve_range=True,
-    )
-    return found
-
-
-def _wavelet(noisy: Image, sigma: float, factor: float, method: str = "BayesShrink") -> Image:
-    found: Image = _restoration().denoise_wavelet(
-        noisy, sigma=factor * sigma, wavelet="db2", method=method
-    )
-    return found
-
-
-def _wavelet_visu(noisy: Image, sigma: float, factor: float) -> Image:
-    return _wavelet(noisy, sigma, factor, "VisuShrink")
-
-
-def _wavelet_spun(noisy: Image, sigma: float, factor: float) -> Image:
-    settings = {"sigma": sigma, "factor": factor}
-    found: Image = _restoration().cycle_spin(
-        noisy, _wavelet, max_shifts=5, workers=1, func_kw=settings
-    )
-    return found
-
-
-def _bm3d(noisy: Image, sigma: float, factor: float) -> Image:
-    package = importlib.import_module("bm3d")
-    profile = package.BM3DProfile()
-    profile.num_threads = 1
-    found: Image = package.bm3d(noisy, factor * sigma, profile)
-    return found
-
-
-_BAYES_GRID = (0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15)
-_WAVELETS = ("scikit-image", "PyWavelets")
-
-PEERS: dict[str, Peer] = {
-    "tv": Peer(_total_variation, (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1), "TV, Chambolle"),
-    "nlm": Peer(_nonlocal_means, (0.4, 0.5, 0.6, 0.7, 0.8, 0.9), "NL-means, fast"),
-    "wavelet": Peer(_wavelet, _BAYES_GRID, "wavelet, Bayes", _WAVELETS),
-    "wavelet-visu": Peer(
-        _wavelet_visu, (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6), "wavelet, Visu", _WAVELETS
-    ),
-    "wavelet-spin": Peer(_wavelet_spun, _BAYES_GRID, "wavelet, cycle-spun", _WAVELETS),
-    "bm3d": Peer(_bm3d, (0.85, 0.9, 0.95, 1.0, 1.05, 1.1), "BM3D", ("bm3d",)),
-}
-"""The peers by name."""
-
-
-def factor_at(factors: Mapping[float, float], sigma: float) -> float:
-    """Return the factor at a noise level from those at the levels of the tuning."""
-    levels = sorted(factors)
-    return float(np.interp(np.log(sigma), np.log(levels), [factors[level] for level in levels]))
-
-
-def read_factors(path: Path) -> dict[str, dict[float, float]]:
-    """Return the tuned factors of each peer by noise level; none if there is no such file."""
+def read_tuned(path: Path) -> dict[str, dict[float, dict[str, float]]]:
+    """Return the tuned settings of each peer by noise level; none if there is no such file."""
     if not path.is_file():
         return {}
     peers = json.loads(path.read_text(encoding="utf-8"))["rows"]
     return {
-        name: {float(level): factor for level, factor in row["factors"].items()}
+        name: {float(level): dict(settings) for level, settings in row["settings"].items()}
         for name, row in peers.items()
-        if len(row["factors"]) == len(TUNING_LEVELS)
+        if len(row["settings"]) == len(TUNING_LEVELS)
     }
 
 
@@ -245,22 +151,22 @@ def trained_numbers(name: str, model: Model) -> int:
     return count
 
 
-def peer_method(name: str, factors: Mapping[float, float]) -> Method:
-    """Return a peer with tuned factors."""
+def peer_method(name: str, tuned: Tuned) -> Method:
+    """Return a peer with tuned settings."""
     peer = PEERS[name]
     release = peer.release()
 
     def run(noisy: Image, sigma: float) -> Image:
-        return peer.run(noisy, sigma, factor_at(factors, sigma))
+        return peer.run(noisy, sigma, **settings_at(tuned, sigma))
 
     return Method(
         name=name,
         title=peer.title,
         denoise=run,
-        parameters=len(factors),
+        parameters=sum(map(len, tuned.values())),
         engine=release,
         threads="1",
-        identity=f"{release}, factors {json.dumps(dict(factors))}",
+        identity=f"{release}, settings {json.dumps(dict(tuned))}",
     )
 
 
@@ -278,14 +184,14 @@ def runnable_peers(names: Sequence[str]) -> list[str]:
 
 def tuned_peers(names: Sequence[str], path: Path) -> list[Method]:
     """Return the peers that can run here and are tuned; say why another is skipped."""
-    factors = read_factors(path)
+    tuned = read_tuned(path)
     methods = []
     for name in runnable_peers(names):
-        if name in factors:
-            methods.append(peer_method(name, factors[name]))
+        if name in tuned:
+            methods.append(peer_method(name, tuned[name]))
         else:
             command = f"python experiments/peers.py --tune --peers {name} --json {path}"
-            print(f"{name} is skipped: {path} has no factors for it; run {command}", flush=True)
+            print(f"{name} is skipped: {path} has no settings for it; run {command}", flush=True)
     return methods
 
 
@@ -379,66 +285,84 @@ def one_thread() -> None:
 
 
 def tune(name: str, images: CleanImages, row: Result, save: Callable[[], object]) -> None:
-    """Find the factor of one peer at each noise level that its row does not have yet."""
+    """Find the settings of one peer at each noise level that its row does not have yet."""
     peer = PEERS[name]
-    factors, table = row.setdefault("factors", {}), row.setdefault("psnr", {})
+    found, quality = row.setdefault("settings", {}), row.setdefault("psnr", {})
     for level in TUNING_LEVELS:
-        if f"{level:g}" in factors:
+        if f"{level:g}" in found:
             continue
-        quality = {factor: _mean_psnr(peer, images, level, factor) for factor in peer.grid}
-        best = max(quality, key=quality.__getitem__)
-        factors[f"{level:g}"] = best
-        table[f"{level:g}"] = {f"{factor:g}": decibel(value) for factor, value in quality.items()}
-        note = "" if best not in (peer.grid[0], peer.grid[-1]) else ", at the end of its grid"
-        print(f"{name}, s = {level:g}: factor {best:g}{note}", flush=True)
+        reached = {
+            values: _mean_psnr(peer, images, level, dict(zip(peer.grid, values, strict=True)))
+            for values in itertools.product(*peer.grid.values())
+        }
+        best = max(reached, key=reached.__getitem__)
+        settings = dict(zip(peer.grid, best, strict=True))
+        found[f"{level:g}"], quality[f"{level:g}"] = settings, decibel(reached[best])
+        print(f"{name}, s = {level:g}: {_text(peer, settings)}", flush=True)
         save()
 
 
-def _mean_psnr(peer: Peer, images: CleanImages, level: float, factor: float) -> float:
+def _mean_psnr(peer: Peer, images: CleanImages, level: float, settings: Settings) -> float:
     values = [
-        psnr(peer.run(clean + noise(level, k, clean.shape), level, factor), clean)
+        psnr(peer.run(clean + noise(level, k, clean.shape), level, **settings), clean)
         for k, clean in enumerate(images.pixels)
     ]
+    if not np.isfinite(values).all():
+        raise ValueError(f"{peer.title} returns no numbers at s = {level:g}, {dict(settings)}")
     return sum(values) / len(values)
 
 
-def factors_table(rows: Mapping[str, Result]) -> str:
-    """Return the tuned factors, and the PSNRs they reached, as a Markdown table."""
+def _text(peer: Peer, settings: Settings) -> str:
+    """Return settings in words; a star marks those at an end of their grid."""
+    return ", ".join(
+        f"{name} {value:g}{'*' if value in (peer.grid[name][0], peer.grid[name][-1]) else ''}"
+        for name, value in settings.items()
+    )
+
+
+def settings_table(rows: Mapping[str, Result]) -> str:
+    """Return the tuned settings, and the PSNRs they reached, as a Markdown table."""
     levels = [f"{level:g}" for level in TUNING_LEVELS]
     lines = [
-        [name, *(f"{row['factors'][s]:g} ({max(row['psnr'][s].values()):.2f} dB)" for s in levels)]
+        [
+            name,
+            *(
+                f"{_text(PEERS[name], row['settings'][s])} ({row['psnr'][s]:.2f} dB)"
+                for s in levels
+            ),
+        ]
         for name, row in rows.items()
-        if all(s in row["factors"] for s in levels)
+        if all(s in row["settings"] for s in levels)
     ]
     return markdown_table(["peer", *(f"s = {s}" for s in levels)], lines)
 
 
 def main() -> None:
-    """Tune the peers, or print the factors of the last tuning."""
+    """Tune the peers, or print the settings of the last tuning."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tune", action="store_true", help="tune what the file does not have")
     parser.add_argument("--data", type=Path, help="folder that holds bsds500")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS, metavar="PEER")
-    parser.add_argument("--count", type=int, default=8, help="number of training crops")
+    parser.add_argument("--count", type=int, default=5, help="number of training crops")
     parser.add_argument("--again", action="store_true", help="tune what the file has, too")
-    parser.add_argument("--json", type=Path, default=TUNED, help="file of the factors")
+    parser.add_argument("--json", type=Path, default=TUNED, help="file of the settings")
     arguments = parser.parse_args()
     if not arguments.tune:
         if not arguments.json.is_file():
             raise SystemExit(f"there is no {arguments.json}; tune the peers first, with --tune")
         document = json.loads(arguments.json.read_text(encoding="utf-8"))
-        print(factors_table(document["rows"]), end="")
+        print(settings_table(document["rows"]), end="")
         return
     images = bsds500("train", arguments.data, arguments.count)
     settings = {"images": len(images), "data_sha256": images.fingerprint}
-    what = f"Factors of the noise level, tuned on {images.source}"
+    what = f"Settings of the peers, tuned on {images.source}"
     results = Results(arguments.json, what, settings)
     for name in runnable_peers(arguments.peers):
         peer = PEERS[name]
-        head = {"title": peer.title, "identity": f"{peer.release()}, grid {list(peer.grid)}"}
+        head = {"title": peer.title, "identity": f"{peer.release()}, grid {dict(peer.grid)}"}
         row = results.row(name, head, again=arguments.again)
         tune(name, images, row, results.save)
-    print(factors_table(results.rows), end="")
+    print(settings_table(results.rows), end="")
 
 
 if __name__ == "__main__":

@@ -37,13 +37,14 @@ from numpy.typing import NDArray
 from scipy.fft import dctn
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from denoisers import PEERS, Image
 from integrodiff import MODEL_NAMES
 from integrodiff.learning import bsds500
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.tangents import value_and_tangent
 from integrodiff.paper._results import Result, decibel, markdown_table, significant
 from integrodiff.stages.gradient import haar_gradient
-from peers import PEERS, TUNED, Image, Method, Results, model_method, psnr, tuned_peers
+from peers import TUNED, Method, Results, model_method, psnr, tuned_peers
 
 FACTORS = (0.5, 1.0, 2.0)
 """What the methods are told, relative to the noise level."""
@@ -406,7 +407,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=128, help="of their centres, for Lipschitz")
     parser.add_argument("--cnn-seconds", type=float, default=0.0, help="training of the network")
     parser.add_argument("--engine", default="auto", help="who computes the models")
-    parser.add_argument("--tuned", type=Path, default=TUNED, help="factors of the peers")
+    parser.add_argument("--tuned", type=Path, default=TUNED, help="settings of the peers")
     parser.add_argument("--again", action="store_true", help="measure what the file has, too")
     parser.add_argument("--json", type=Path, required=True, help="where the numbers go")
     arguments = parser.parse_args()

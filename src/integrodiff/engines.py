@@ -196,7 +196,7 @@ def get_engine(name: str = "auto") -> Engine:
 
     The rule for ``auto``: PyTorch if it finds a GPU, else the compiled engine, else NumPy with a
     warning. On a CPU, PyTorch's eager operations are no faster than NumPy's on these arrays, and
-    far slower on a busy machine (``python benchmarks/engines.py``).
+    far slower on a busy machine (``python benchmarks/run.py speed``).
 
     Raises
     ------

@@ -1,0 +1,214 @@
+"""The engines against each other, and how the cost of one grows with threads and pixels."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import integrodiff
+from integrodiff.engines import ENGINES
+from integrodiff.paper._results import Result, markdown_table, significant
+from timing import (
+    NOISE_LEVEL,
+    Contestant,
+    aim,
+    aims_table,
+    facts,
+    facts_text,
+    noisy_picture,
+    range_text,
+    ratios,
+    seconds,
+    take_turns,
+)
+
+_PLANES = 20
+"""Planes of float32 that must fit into memory, at the least, for an image to be timed."""
+
+
+def variants() -> dict[str, dict[str, Any]]:
+    """Return the ways to call the compiled engine: with its shortcuts, and exactly."""
+    if "exact" in inspect.signature(integrodiff.denoise).parameters:
+        return {"native": {}, "native, exact": {"exact": True}}
+    return {"native": {}}
+
+
+def exactly() -> dict[str, Any]:
+    """Return the options that make the compiled engine compute without shortcuts."""
+    return list(variants().values())[-1]
+
+
+def denoising(
+    image: NDArray[np.float32], model: str, engine: str, threads: int, **options: Any
+) -> Contestant:
+    """Return a call of the public function as a contestant."""
+    loaded = integrodiff.load_model(model)
+
+    def run() -> object:
+        return integrodiff.denoise(
+            image, NOISE_LEVEL, model=loaded, data_range=255, engine=engine, **options
+        )
+
+    return Contestant(run, threads)
+
+
+# ---- speed ----
+
+
+def measure_speed(models: Sequence[str], size: int, threads: Sequence[int], repeats: int) -> Result:
+    """Time all engines with the first model, and the compiled one with the others, too."""
+    image = noisy_picture(size)
+    missing = {name: e.unavailable() for name, e in ENGINES.items() if e.unavailable()}
+    rows: list[Result] = []
+    contestants: dict[str, Contestant] = {}
+    for count in threads:
+        for model in models:
+            calls = [("native", name, options) for name, options in variants().items()]
+            if model == models[0]:
+                calls += [("numpy", "numpy", {}), ("torch", "torch", {})]
+            for engine, name, options in calls:
+                if engine not in missing:
+                    rows.append({"model": model, "engine": name})
+                    key = f"{model} {name} {count}"
+                    contestants[key] = denoising(image, model, engine, count, **options)
+    settings = {"models": list(models), "size": size, "dtype": "float32", "repeats": repeats}
+    about = facts(settings)
+    timings = take_turns(contestants, repeats)
+    for row, timing in zip(rows, timings.values(), strict=True):
+        row.update(timing.as_result())
+        row["megapixels_per_second"] = significant(size * size / seconds(row) / 1e6)
+    return {"facts": about, "missing": missing, "rows": rows, "aims": speed_aims(rows)}
+
+
+def speed_aims(rows: Sequence[Result]) -> list[Result]:
+    """Compare the compiled engine with the others and with itself, in the same turns.
+
+    On a busy machine two threads can be slower than one: the best of another engine counts.
+    """
+    model = rows[0]["model"]
+    ours = {row["threads"]: row for row in _rows_of(rows, model, "native")}
+    aims = []
+    for count, other, least in ((1, "numpy", 20), (2, "numpy", 35), (1, "torch", 15)):
+        if count in ours and (others := _rows_of(rows, model, other)):
+            what = f"{model}: times the speed of {other}, threads: {count}"
+            times = min(
+                ratios(row, ours[count])["median"] for row in others if row["threads"] <= count
+            )
+            aims.append(aim(what, times, at_least=least))
+    if {1, 2} <= set(ours):
+        what = f"{model}: two threads to one"
+        aims.append(aim(what, ratios(ours[1], ours[2])["median"], at_least=1.8))
+    if 1 in ours:
+        speed = ours[1]["megapixels_per_second"]
+        aims.append(aim(f"{model}: megapixels per second, one thread", speed, at_least=1.5))
+    return aims
+
+
+def _rows_of(rows: Sequence[Result], model: str, engine: str) -> list[Result]:
+    return [row for row in rows if (row["model"], row["engine"]) == (model, engine)]
+
+
+def speed_table(part: Result) -> str:
+    """Return the timings and the aims."""
+    first = {row["threads"]: row for row in part["rows"] if row["engine"] == "numpy"}
+    lines = []
+    for row in part["rows"]:
+        base = first.get(row["threads"])
+        times = "-" if base is None else range_text(ratios(base, row))
+        lines.append(
+            [
+                f"{row['model']}, {row['engine']}",
+                str(row["threads"]),
+                range_text(row["wall"]),
+                range_text(row["processor"]),
+                f"{row['megapixels_per_second']:.3g}",
+                times,
+            ]
+        )
+    size = part["facts"]["settings"]["size"]
+    header = [
+        f"{size} x {size}, float32",
+        "threads",
+        "seconds, median (quartiles)",
+        "processor's seconds",
+        "Mpx/s",
+        "times NumPy's speed",
+    ]
+    gone = "".join(f"\nMissing: {name}: {why}.\n" for name, why in part["missing"].items())
+    table = markdown_table(header, lines)
+    return f"{facts_text(part['facts'])}\n{table}{gone}\n{aims_table(part['aims'])}"
+
+
+# ---- scaling ----
+
+
+def measure_scaling(
+    model: str, sizes: Sequence[int], threads: Sequence[int], repeats: int
+) -> Result:
+    """Time the compiled engine on squares of several sizes; small ones more often."""
+    about = facts({"model": model, "sizes": list(sizes), "dtype": "float32", "repeats": repeats})
+    rows, missing = [], {}
+    for size in sizes:
+        if (reason := too_large(size)) is not None:
+            missing[str(size)] = reason
+            print(f"{size} x {size} is skipped: {reason}", flush=True)
+            continue
+        image = noisy_picture(size)
+        contestants = {f"{count}": denoising(image, model, "native", count) for count in threads}
+        for timing in take_turns(contestants, max(repeats, min(20, 5120 // size))).values():
+            row = {"size": size, **timing.as_result()}
+            row["nanoseconds_per_pixel"] = significant(seconds(row) / size**2 * 1e9)
+            rows.append(row)
+    return {"facts": about, "missing": missing, "rows": rows, "aims": scaling_aims(rows)}
+
+
+def too_large(size: int) -> str | None:
+    """Return why an image of this size cannot be timed, or None if it can."""
+    if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return None
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed = _PLANES * 4 * size * size
+    if needed <= available:
+        return None
+    return f"it needs {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free"
+
+
+def scaling_aims(rows: Sequence[Result]) -> list[Result]:
+    """Compare the dearest pixel with the cheapest, for each number of threads."""
+    found = []
+    for count in sorted({row["threads"] for row in rows}):
+        costs = [row["nanoseconds_per_pixel"] for row in rows if row["threads"] == count]
+        what = f"largest to smallest cost of a pixel over all sizes, threads: {count}"
+        found.append(aim(what, max(costs) / min(costs), at_most=1.5))
+    return found
+
+
+def scaling_table(part: Result) -> str:
+    """Return the cost of a pixel for each size, and the aims."""
+    counts = sorted({row["threads"] for row in part["rows"]})
+    found = {(row["size"], row["threads"]): row for row in part["rows"]}
+    lines = []
+    for size in sorted({row["size"] for row in part["rows"]}):
+        here = [found[size, count] for count in counts]
+        lines.append(
+            [
+                f"{size} x {size}",
+                *(f"{row['nanoseconds_per_pixel']:.4g}" for row in here),
+                *(range_text(row["wall"]) for row in here),
+                f"{ratios(here[0], here[-1])['median']:.3g}",
+            ]
+        )
+    header = [
+        f"{part['facts']['settings']['model']}, native",
+        *(f"ns per pixel, threads: {count}" for count in counts),
+        *(f"seconds, threads: {count}" for count in counts),
+        f"speed of {counts[-1]} to {counts[0]}",
+    ]
+    gone = "".join(f"\nMissing: {size}: {why}.\n" for size, why in part["missing"].items())
+    table = markdown_table(header, lines)
+    return f"{facts_text(part['facts'])}\n{table}{gone}\n{aims_table(part['aims'])}"
