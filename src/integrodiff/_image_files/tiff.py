@@ -1,4 +1,4 @@
-"""Reading TIFF, through tifffile.
+"""TIFF, through tifffile.
 
 Pages are read in the order of the file and denoised one by one, so a stack can be written again
 page by page with the descriptions it had. What these say about the meaning of the pages, such as
@@ -18,83 +18,154 @@ from typing import Any
 import numpy as np
 import tifffile
 from numpy.typing import NDArray
-from PIL import Image
 from tifffile import TiffFile, TiffPage, TiffPageSeries
 
-from integrodiff._image_files.image import ImageFile, TiffDetails, decoding, refusal
-from integrodiff._image_files.tiff_tags import page_tags, tag_notes, tiff_metadata
+from integrodiff._image_files.access import (
+    ImageReader,
+    decoding,
+    native,
+    refusal,
+    refuse_bomb,
+    refuse_missing_bytes,
+    refuse_no_pixels,
+)
+from integrodiff._image_files.formats import install_first
+from integrodiff._image_files.image import ImageHeader, Page
+from integrodiff._image_files.tiff_tags import TiffDetails, page_tags, tag_notes, tiff_metadata
+from integrodiff._image_files.tiff_writing import Writer
+
+__all__ = ["Reader", "Writer"]
 
 _ASSOCIATED, _UNASSOCIATED = 1, 2
 """Kinds of alpha among the extra samples."""
 
+_RGB, _PALETTE, _YCBCR = 2, 3, 6
+"""Kinds of colours, besides grey."""
+
+_NONE, _JPEG = 1, 7
+_COMPRESSIONS = (_NONE, 5, _JPEG, 8, 32773, 32946, 34925, 34926, 50000)
+"""None, LZW, JPEG, deflate, PackBits, deflate again, LZMA, and Zstandard by two numbers."""
+
 _PLAIN_KINDS = ("generic", "uniform", "shaped", "imagej")
 """Ways of tifffile to see the pages of a file that leave the pages as they are."""
 
-# No compression that tifffile reads makes data smaller by more than this.
-_LARGEST_RATIO = 1500
 
+class Reader(ImageReader):
+    """A TIFF file: one image, or a stack of pages of the same kind."""
 
-def read_tiff(path: Path) -> ImageFile:
-    """Read a TIFF file: one image, or a stack of pages of the same kind."""
-    _refuse_circle_of_pages(path)
-    # OME files are read as plain pages, which keeps tifffile from opening the other files of a
-    # data set that spans several.
-    with decoding(path), _listening(path) as heard, TiffFile(path, is_ome=False) as tif:
-        pages = [item.aspage() for item in tif.pages]
-        series = _only_series(path, tif, pages)
-        page = series.keyframe
-        _refuse_kinds(path, page)
-        _refuse_missing_data(path, tif, series)
-        page_axes = _page_axes(path, series, len(pages))
-        samples = _decoded(path, series)
-        details = TiffDetails(
-            photometric=int(page.photometric),
-            planar=page.axes == "SYX",
-            alpha_kind=int(page.extrasamples[0]) if page.extrasamples else 0,
-            compression=int(page.compression),
-            predictor=int(page.predictor),
-            byteorder=tif.byteorder,
-            big=tif.is_bigtiff,
-            pages=tuple(page_tags(item) for item in pages),
-        )
-        notes = (*tag_notes(pages), *heard)
-    native = samples.reshape(*page_axes, *page.shape)
-    native = native.astype(native.dtype.newbyteorder("="), copy=False)
-    return _image(native, page, details, notes)
-
-
-def _image(
-    samples: NDArray[Any], page: TiffPage, details: TiffDetails, notes: tuple[str, ...]
-) -> ImageFile:
-    """Separate alpha from colours, with the samples last."""
-    metadata = tiff_metadata(details)
-    if page.samplesperpixel == 1:
-        return ImageFile(pixels=samples, metadata=metadata, notes=notes)
-    if details.planar:
-        samples = np.moveaxis(samples, -3, -1)
-    colours = 3 if details.photometric == 2 else 1
-    extra = page.samplesperpixel - colours
-    pixels, alpha, channel_axis = samples, None, -1
-    if extra == 1 and (colours == 3 or details.alpha_kind in (_ASSOCIATED, _UNASSOCIATED)):
-        pixels, alpha = samples[..., :colours], np.ascontiguousarray(samples[..., -1])
-        if details.alpha_kind == 0:
-            notes += ("the fourth sample of the file has no given meaning; it is kept as alpha",)
-        if colours == 1:
-            return ImageFile(
-                pixels=np.ascontiguousarray(pixels[..., 0]),
-                alpha=alpha,
-                metadata=metadata,
-                notes=notes,
+    def _read_header(self) -> ImageHeader:
+        path = self.path
+        _refuse_circle_of_pages(path)
+        with _listening(path) as heard:
+            # OME files are read as plain pages, which keeps tifffile from opening the other files
+            # of a data set that spans several.
+            tif = self._opened.enter_context(TiffFile(path, is_ome=False))
+            self._stream = tif.filehandle
+            self._pages = [item.aspage() for item in tif.pages]
+            self._series = _only_series(path, tif, self._pages)
+            page = self._series.keyframe
+            _refuse_kinds(path, page)
+            _refuse_missing_data(path, tif, self._series)
+            page_axes = _page_axes(path, self._series, len(self._pages))
+            self._details = TiffDetails(
+                photometric=_RGB if _is_colour(page) else int(page.photometric),
+                planar=page.axes == "SYX",
+                alpha_kind=int(page.extrasamples[0]) if page.extrasamples else 0,
+                compression=int(page.compression),
+                predictor=int(page.predictor),
+                tile=(page.tilelength, page.tilewidth) if page.is_tiled else None,
+                byteorder=tif.byteorder,
+                big=tif.is_bigtiff,
+                pages=tuple(page_tags(item) for item in self._pages),
             )
-    elif extra:
-        notes += (f"the {page.samplesperpixel} channels are denoised together",)
-    return ImageFile(
-        pixels=np.ascontiguousarray(pixels),
-        channel_axis=channel_axis,
-        alpha=alpha,
-        metadata=metadata,
-        notes=notes,
-    )
+            self._colours = _colour_table(page)
+        notes = (*_notes(page), *tag_notes(self._pages), *heard)
+        return self._header(page, page_axes, notes)
+
+    def _header(
+        self, page: TiffPage, page_axes: tuple[int, ...], notes: tuple[str, ...]
+    ) -> ImageHeader:
+        """Say what the samples are: grey values, colours, and alpha."""
+        colours = 3 if _is_colour(page) else 1
+        samples = colours if self._colours is not None else page.samplesperpixel
+        has_alpha = samples == colours + 1 and (
+            colours == 3 or self._details.alpha_kind in (_ASSOCIATED, _UNASSOCIATED)
+        )
+        channels = samples - has_alpha
+        if channels > colours:
+            notes += (f"the {channels} channels are denoised together",)
+        elif has_alpha and self._details.alpha_kind == 0:
+            notes += ("the fourth sample of the file has no given meaning; it is kept as alpha",)
+        dtype = np.dtype(page.dtype) if self._colours is None else self._colours.dtype
+        return ImageHeader(
+            shape=(*page_axes, page.imagelength, page.imagewidth, *([channels] * (channels > 1))),
+            dtype=native(dtype),
+            channel_axis=-1 if channels > 1 else None,
+            has_alpha=has_alpha,
+            metadata=tiff_metadata(self._details),
+            notes=notes,
+        )
+
+    def _read_pages(self) -> Iterator[Page]:
+        for number in range(self.header.pages):
+            with _listening(self.path):
+                samples = self._samples(number)
+            samples = samples.astype(native(samples.dtype), copy=False)
+            if self._details.planar:
+                samples = np.moveaxis(samples, -3, -1)
+            yield self._page(samples)
+
+    def _samples(self, number: int) -> NDArray[Any]:
+        """Return the samples of a page as they are stored."""
+        page = self._series.keyframe
+        offset = self._series.dataoffset
+        if len(self._pages) < self.header.pages and offset is not None:
+            # A stack that is stored as one page with all others behind it.
+            stored = np.dtype(page.dtype).newbyteorder(self._details.byteorder)
+            self._stream.seek(offset + number * page.nbytes)
+            samples: NDArray[Any] = self._stream.read_array(stored, page.size)
+            return samples.reshape(page.shape)
+        try:
+            return np.asarray(self._pages[number].asarray())
+        except (ValueError, ImportError, NotImplementedError) as error:
+            if isinstance(error, ImportError) or "imagecodecs" in str(error):
+                raise _needs_imagecodecs(self.path, page) from error
+            raise
+
+    def _page(self, samples: NDArray[Any]) -> Page:
+        """Separate alpha from colours, and look colours up if there is a table of them."""
+        if self._colours is not None:
+            return Page(self._colours[samples])
+        if not self.header.has_alpha:
+            return Page(np.ascontiguousarray(samples))
+        colours = samples[..., :-1] if self.header.channel_axis == -1 else samples[..., 0]
+        return Page(np.ascontiguousarray(colours), np.ascontiguousarray(samples[..., -1]))
+
+
+def _is_colour(page: TiffPage) -> bool:
+    """Whether the pixels become red, green and blue; YCbCr does when JPEG is decoded."""
+    return page.photometric in (_RGB, _PALETTE, _YCBCR)
+
+
+def _colour_table(page: TiffPage) -> NDArray[Any] | None:
+    """Return the colours of a palette, one in each row, of 8 bits if these are enough."""
+    if page.photometric != _PALETTE:
+        return None
+    colours = np.ascontiguousarray(np.asarray(page.colormap, np.uint16).T)
+    for scale in (257, 256):
+        if not (colours % scale).any():
+            return (colours // scale).astype(np.uint8)
+    return colours
+
+
+def _notes(page: TiffPage) -> tuple[str, ...]:
+    """Return what is not as it was in the file."""
+    notes = []
+    if page.photometric == _PALETTE:
+        notes.append("the palette was expanded to RGB colours")
+    if page.compression == _JPEG:
+        notes.append("the file is compressed with loss (JPEG); a TIFF of the result is not")
+    return tuple(notes)
 
 
 @contextmanager
@@ -189,7 +260,20 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
             "has one bit per pixel. That is a mask or a drawing, not an image with Gaussian "
             "noise; convert it to 8-bit grey first if you mean it",
         )
-    if page.photometric not in (0, 1, 2):
+    name = getattr(page.compression, "name", str(page.compression))
+    if page.compression not in _COMPRESSIONS:
+        raise refusal(
+            path,
+            f"is compressed with {name}, which is not supported; save it without compression, or "
+            "with deflate",
+        )
+    if page.compression not in tifffile.TIFF.DECOMPRESSORS:
+        raise _needs_imagecodecs(path, page)
+    supported = (0, 1, _RGB, _PALETTE)
+    if page.photometric not in supported and (page.photometric, page.compression) != (
+        _YCBCR,
+        _JPEG,
+    ):
         name = getattr(page.photometric, "name", str(page.photometric))
         raise refusal(
             path,
@@ -205,11 +289,12 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
         )
     if page.axes not in ("YX", "YXS", "SYX"):
         raise refusal(path, "stores volumes in single pages; save it with one page per slice")
-    if 0 in page.shape:
-        raise refusal(path, f"has an image without pixels: its shape is {page.shape}")
-    extra = page.samplesperpixel - (3 if page.photometric == 2 else 1)
+    refuse_no_pixels(path, page.shape)
+    if page.photometric == _PALETTE and (page.samplesperpixel != 1 or dtype.kind != "u"):
+        raise refusal(path, "has a palette and no plain indices into it; save it as RGB")
+    extra = page.samplesperpixel - (3 if page.photometric in (_RGB, _YCBCR) else 1)
     alphas = [kind for kind in page.extrasamples if kind != 0]
-    if extra < 0 or (extra > 1 and (page.photometric == 2 or alphas)):
+    if extra < 0 or (extra > 1 and (page.photometric in (_RGB, _YCBCR) or alphas)):
         raise refusal(
             path,
             f"has {page.samplesperpixel} samples per pixel of unclear meaning; save it as grey "
@@ -221,44 +306,27 @@ def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> N
     """Refuse a file whose bytes cannot be all of its pixels, before memory is taken for them."""
     page, size = series.keyframe, tif.filehandle.size
     incomplete = "it is damaged or incomplete. Get it again from its source"
-    if page.compression not in tifffile.TIFF.DECOMPRESSORS:
-        raise _needs_imagecodecs(path, page)
+    compressed = page.compression != _NONE
     for item in series.pages:
         if item is None:
             continue
         ends = [o + n for o, n in zip(item.dataoffsets, item.databytecounts, strict=False)]
         if max(ends, default=0) > size:
             raise refusal(path, f"ends before its pixels do; {incomplete}")
-        if page.compression == 1 and sum(item.databytecounts) < page.nbytes:
+        if not compressed and sum(item.databytecounts) < page.nbytes:
             raise refusal(path, f"has fewer bytes than pixels; {incomplete}")
-    if series.nbytes > (size if page.compression == 1 else _LARGEST_RATIO * size):
-        raise refusal(path, f"claims {series.nbytes} bytes of pixels in {size}; {incomplete}")
-    limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
-    if page.compression != 1 and limit and prod(page.shape) > limit:
-        raise refusal(
-            path,
-            f"has more pixels on a page than the limit against decompression bombs allows, "
-            f"{limit}; cut it into parts, or save it without compression",
-        )
-
-
-def _decoded(path: Path, series: TiffPageSeries) -> NDArray[Any]:
-    """Return all samples of the series."""
-    try:
-        return series.asarray()
-    except (ValueError, ImportError, NotImplementedError) as error:
-        if isinstance(error, ImportError) or "imagecodecs" in str(error):
-            raise _needs_imagecodecs(path, series.keyframe) from error
-        raise
+    refuse_missing_bytes(path, series.nbytes, size, compressed=compressed)
+    if compressed:
+        refuse_bomb(path, page.shape)
 
 
 def _needs_imagecodecs(path: Path, page: TiffPage) -> Exception:
     name = getattr(page.compression, "name", str(page.compression))
+    what = f"{name} with predictor {int(page.predictor)}"
     return refusal(
         path,
-        f"is compressed with {name}, predictor {int(page.predictor)}, which cannot be read here; "
-        "install the package that can (pip install imagecodecs), or save the file without "
-        "compression or with deflate and no predictor",
+        f"is compressed; {install_first(what, 'imagecodecs', 'codecs')}. Or save the file without "
+        "compression, or with deflate and no predictor",
     )
 
 
