@@ -7,6 +7,7 @@ the sense of the standard, so it gets an identity of its own and names its sourc
 from __future__ import annotations
 
 import struct
+import warnings
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class Reader(ImageReader):
 
     def _read_header(self) -> ImageHeader:
         meta = read_file_meta_info(self.path)
-        syntax = UID(meta.get("TransferSyntaxUID", ImplicitVRLittleEndian))
+        syntax = UID(meta.TransferSyntaxUID)
         _refuse_syntax(self.path, syntax)
         dataset = dcmread(self.path, stop_before_pixels=True)
         kind = str(dataset.get("PhotometricInterpretation", ""))
@@ -120,9 +121,13 @@ def _refuse_syntax(path: Path, syntax: UID) -> None:
     """Refuse an encoding that cannot be decoded here."""
     if syntax in _PLAIN:
         return
-    remedy = "Decompress it first, for example by gdcmconv --raw IN OUT or dcmdjpeg IN OUT"
     if syntax == DeflatedExplicitVRLittleEndian:
-        raise refusal(path, f"is compressed as a whole, which is not supported. {remedy}")
+        raise refusal(
+            path,
+            "is compressed as a whole, which is not supported; decompress it first, for example "
+            "by dcmconv +te IN OUT",
+        )
+    remedy = "Decompress it first, for example by gdcmconv --raw IN OUT"
     try:
         decoder = get_decoder(syntax)
     except NotImplementedError:
@@ -131,7 +136,7 @@ def _refuse_syntax(path: Path, syntax: UID) -> None:
         raise refusal(
             path,
             f"has pixels compressed as {syntax.name}, and no package that decodes them is there: "
-            f"pip install 'pylibjpeg[all]'. Or: {remedy[0].lower()}{remedy[1:]}",
+            f"pip install 'pylibjpeg[all]'. {remedy}",
         )
 
 
@@ -182,12 +187,14 @@ class Writer(ImageWriter):
         self._padding = header.nbytes % 2
         self._stream = self._opened.enter_context(self.path.open("wb"))
         # The element of the pixels comes last, so the frames can follow one by one.
-        dcmwrite(
-            self._stream,
-            dataset,
-            implicit_vr=syntax == ImplicitVRLittleEndian,
-            little_endian=order == "<",
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is odd in the source stays so
+            dcmwrite(
+                self._stream,
+                dataset,
+                implicit_vr=syntax == ImplicitVRLittleEndian,
+                little_endian=order == "<",
+            )
         length = header.nbytes + self._padding
         self._stream.write(struct.pack(f"{order}HH", _PIXELS >> 16, _PIXELS & 0xFFFF))
         if syntax == ImplicitVRLittleEndian:
@@ -243,7 +250,7 @@ def _derived(original: Dataset) -> Dataset:
     dataset.SOPInstanceUID = generate_uid()
     meta = dataset.file_meta
     meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
-    if UID(meta.get("TransferSyntaxUID", ImplicitVRLittleEndian)) not in _PLAIN:
+    if meta.TransferSyntaxUID not in _PLAIN:
         meta.TransferSyntaxUID = ExplicitVRLittleEndian
     if str(dataset.PhotometricInterpretation).startswith("YBR"):
         dataset.PhotometricInterpretation = _COLOUR
