@@ -79,6 +79,8 @@ class Reader(ImageReader):
         syntax = UID(meta.TransferSyntaxUID)
         _refuse_syntax(self.path, syntax)
         dataset = dcmread(self.path, stop_before_pixels=True)
+        for _ in dataset.iterall():  # decodes all elements, so that damage shows here
+            pass
         kind = str(dataset.get("PhotometricInterpretation", ""))
         if kind not in _KINDS:
             raise refusal(
