@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pydicom
 import tifffile
 import zarr
 from PIL import Image
+from zarr.codecs import BloscCodec, ZstdCodec
 
 FOREIGN = Path(__file__).parents[1] / "tests" / "data" / "foreign"
 _PIXELS: Any = np.arange(2 * 9 * 11, dtype=np.uint16).reshape(2, 9, 11) * 300
@@ -23,8 +25,8 @@ def write_seeds(folder: Path) -> list[Path]:
     """Write the files and folders; return them in a fixed order."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in FOREIGN.iterdir():
-        if path.is_file():
-            (folder / path.name).write_bytes(path.read_bytes())
+        copy = shutil.copy if path.is_file() else shutil.copytree
+        copy(path, folder / path.name)
     _write_pictures(folder)
     _write_stacks(folder)
     _write_zarr(folder)
@@ -67,7 +69,14 @@ def _write_zarr(folder: Path) -> None:
     for group in (old, new):
         group.create_array("0", data=_PIXELS, chunks=(1, 9, 8))
     zarr.save_array(folder / "plain.zarr", _PIXELS, zarr_format=3)
-    zarr.create_array(folder / "shards.zarr", data=_PIXELS, chunks=(1, 3, 4), shards=(1, 9, 12))
+    for name, codec in (("zstd", ZstdCodec()), ("blosc", BloscCodec())):
+        zarr.create_array(
+            folder / f"shards-{name}.zarr",
+            data=_PIXELS,
+            chunks=(1, 3, 4),
+            shards=(1, 9, 12),
+            compressors=codec,
+        )
 
 
 def _write_dicom(folder: Path) -> None:

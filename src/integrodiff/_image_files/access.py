@@ -222,7 +222,7 @@ def refuse_missing_bytes(path: Path, needed: int, there: int, *, compressed: boo
 
 def refuse_no_pixels(path: Path, shape: tuple[int, ...]) -> None:
     """Refuse an image one of whose axes has no length."""
-    if 0 in shape:
+    if min(shape) < 1:
         raise refusal(path, f"has an image without pixels: its shape is {shape}")
 
 

@@ -6,6 +6,7 @@ the sense of the standard, so it gets an identity of its own and names its sourc
 
 from __future__ import annotations
 
+import io
 import struct
 import warnings
 from collections.abc import Iterator
@@ -79,8 +80,6 @@ class Reader(ImageReader):
         syntax = UID(meta.TransferSyntaxUID)
         _refuse_syntax(self.path, syntax)
         dataset = dcmread(self.path, stop_before_pixels=True)
-        for _ in dataset.iterall():  # decodes all elements, so that damage shows here
-            pass
         kind = str(dataset.get("PhotometricInterpretation", ""))
         if kind not in _KINDS:
             raise refusal(
@@ -179,24 +178,16 @@ class Writer(ImageWriter):
         header, own = self.header, self.header.metadata.own
         if not isinstance(own, DicomDetails):
             raise TypeError("a DICOM file needs the elements of another")
-        dataset = _derived(own.dataset)
-        syntax = dataset.file_meta.TransferSyntaxUID
+        elements, syntax = _encoded(own.dataset)
         order: Literal["<", ">"] = ">" if syntax == ExplicitVRBigEndian else "<"
         self._dtype = header.dtype.newbyteorder(order)
-        used = int(dataset.BitsStored)
+        used = int(own.dataset.BitsStored)
         signed = header.dtype.kind == "i"
         self._limits = (-(2 ** (used - 1)), 2 ** (used - 1) - 1) if signed else (0, 2**used - 1)
         self._padding = header.nbytes % 2
         self._stream = self._opened.enter_context(self.path.open("wb"))
         # The element of the pixels comes last, so the frames can follow one by one.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is odd in the source stays so
-            dcmwrite(
-                self._stream,
-                dataset,
-                implicit_vr=syntax == ImplicitVRLittleEndian,
-                little_endian=order == "<",
-            )
+        self._stream.write(elements)
         length = header.nbytes + self._padding
         self._stream.write(struct.pack(f"{order}HH", _PIXELS >> 16, _PIXELS & 0xFFFF))
         if syntax == ImplicitVRLittleEndian:
@@ -217,6 +208,10 @@ class Writer(ImageWriter):
             return f"DICOM images hold integers, not {header.dtype}; write TIFF (.tif) instead"
         if header.nbytes > _LARGEST:
             return "DICOM cannot hold more than 4 GB of pixels without compression; write TIFF"
+        try:
+            _encoded(header.metadata.own.dataset)
+        except Exception as error:  # whatever comes of elements that are damaged
+            return f"elements of the DICOM file cannot be written again ({error}); write TIFF"
         return None
 
     def write(self, page: Page) -> None:
@@ -234,6 +229,22 @@ class Writer(ImageWriter):
     def notes(self) -> tuple[str, ...]:
         """Say that the file is another one now."""
         return ("the file has a new SOP Instance UID and is marked as derived from its source",)
+
+
+def _encoded(original: Dataset) -> tuple[bytes, UID]:
+    """Return the elements of the derived image, and their transfer syntax."""
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is odd in the source stays so
+        dataset = _derived(original)
+        syntax = UID(dataset.file_meta.TransferSyntaxUID)
+        dcmwrite(
+            stream,
+            dataset,
+            implicit_vr=syntax == ImplicitVRLittleEndian,
+            little_endian=syntax != ExplicitVRBigEndian,
+        )
+    return stream.getvalue(), syntax
 
 
 def _derived(original: Dataset) -> Dataset:

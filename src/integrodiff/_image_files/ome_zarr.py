@@ -17,6 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import zarr
+from zarr.abc.store import ByteRequest
+from zarr.codecs import BloscCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.registry import register_codec
+from zarr.storage import LocalStore
 
 from integrodiff._image_files.access import (
     ImageReader,
@@ -63,7 +69,12 @@ class Reader(ImageReader):
         if array:
             files |= _metadata_files(self.path, array)
         _refuse_codecs(self.path, files, array)
-        self._array = zarr.open_array(self.path / array, mode="r")
+        # The codec of version 3 is chosen by name; version 2 knows no choice.
+        with zarr.config.set({"codecs.blosc": f"{__name__}.CheckedBlosc"}):
+            store = CheckedStore(self.path / array, read_only=True)
+            self._array = zarr.open_array(store, mode="r")
+        if _version_2_blosc(files, array):
+            store.blosc = True
         shape, dtype = self._array.shape, np.dtype(self._array.dtype)
         refuse_dtype(self.path, dtype)
         if len(shape) < 2:
@@ -88,6 +99,50 @@ class Reader(ImageReader):
         for index in np.ndindex(*self.header.page_axes):
             samples = np.asarray(self._array[(*index, ...)])
             yield array_page(samples.astype(self.header.dtype, copy=False), self.header)
+
+
+def refuse_cut_blosc(data: bytes) -> None:
+    """Raise an error over Blosc data of another length than they say.
+
+    The decoder would read what lies behind them in memory, or crash.
+    """
+    if len(data) < 16 or int.from_bytes(data[12:16], "little") != len(data):
+        raise ValueError("a chunk compressed by Blosc is cut off")
+
+
+class CheckedBlosc(BloscCodec):
+    """Blosc in version 3 of the format, which looks at the length of data first."""
+
+    async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        refuse_cut_blosc(chunk_bytes.to_bytes())
+        return await super()._decode_single(chunk_bytes, chunk_spec)
+
+
+class CheckedStore(LocalStore):
+    """The files of an array, whose lengths are looked at first if Blosc made them."""
+
+    blosc = False
+
+    async def get(
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
+    ) -> Buffer | None:
+        """Return the content of a file."""
+        data = await super().get(key, prototype, byte_range)
+        if self.blosc and data is not None:
+            refuse_cut_blosc(data.to_bytes())
+        return data
+
+
+register_codec("blosc", CheckedBlosc)
+
+
+def _version_2_blosc(files: dict[str, Any], array: str) -> bool:
+    """Whether the chunks are compressed by Blosc in version 2 of the format."""
+    content = files.get(str(PurePosixPath(array) / ".zarray"), {})
+    return (content.get("compressor") or {}).get("id") == "blosc"
 
 
 def _metadata_files(root: Path, folder: str) -> dict[str, Any]:

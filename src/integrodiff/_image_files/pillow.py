@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff._image_files.access import ImageWriter, pixel_limit, refusal
+from integrodiff._image_files.access import (
+    ImageWriter,
+    pixel_limit,
+    refusal,
+    refuse_missing_bytes,
+)
 from integrodiff._image_files.image import ImageHeader, Metadata, Page
 
 _ORIENTATION = 0x0112
@@ -31,6 +37,8 @@ def opened(path: Path, kind: str) -> Iterator[Image.Image]:
             f"{pixel_limit()}; cut it into parts, or convert it to an uncompressed TIFF",
         ) from error
     with picture:
+        needed = prod(picture.size) * len(picture.getbands())
+        refuse_missing_bytes(path, needed, path.stat().st_size, compressed=True)
         yield picture
 
 

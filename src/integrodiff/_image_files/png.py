@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,22 @@ _GREY = 0
 _COPIED_CHUNKS = (b"gAMA", b"cHRM", b"sRGB", b"cICP", b"tEXt", b"zTXt", b"iTXt")
 _XMP_KEY = b"XML:com.adobe.xmp"
 _SIGNATURE = 8
+_CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Values per pixel by colour type."""
+
+_INTERLACED = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)
+"""First column and row and their steps in each pass of an interlaced file."""
+
+_BLOCK = 2**20
 _KEY_NOTE = "the transparent colour was turned into an alpha channel"
 _DEEP_COLOUR = "PNG with 16 bits per channel in colour or with alpha"
 
@@ -75,6 +92,7 @@ class Reader(SinglePageReader):
                     self.path,
                     "is an animated PNG; save its frames as single images or as a TIFF stack",
                 )
+            _refuse_missing_rows(self.path, picture.size, depth, colour_type)
             picture.load()
             samples = _deep_samples(self.path) if deep_colour else None
             self._page, notes = _png_page(picture, depth, samples)
@@ -117,8 +135,7 @@ class Writer(PillowWriter):
         small = io.BytesIO()
         self._save_by_pillow(small, np.zeros((1, 1), np.uint8))
         encoded = png_encode(np.ascontiguousarray(samples))
-        critical = (b"IHDR", b"IDAT", b"IEND")
-        extra = [whole for kind, whole in _split(small) if kind not in critical]
+        extra = [whole for kind, whole in _split(small) if kind not in _CRITICAL]
         with self.path.open("wb") as stream:
             stream.write(encoded[:_SIGNATURE])
             for kind, whole in _split(io.BytesIO(encoded)):
@@ -150,8 +167,32 @@ def _deep_samples(path: Path) -> NDArray[Any]:
     """Return samples of 16 bits, of which Pillow would drop the lower 8."""
     from imagecodecs import png_decode
 
-    samples: NDArray[Any] = png_decode(path.read_bytes())
+    data = path.read_bytes()
+    # What the other chunks say is not for the decoder, which would complain to the terminal.
+    kept = (*_CRITICAL, b"tRNS")
+    parts = [whole for kind, whole in _split(io.BytesIO(data)) if kind in kept]
+    samples: NDArray[Any] = png_decode(data[:_SIGNATURE] + b"".join(parts))
     return samples
+
+
+def _refuse_missing_rows(path: Path, size: tuple[int, int], depth: int, colour_type: int) -> None:
+    """Refuse a file with fewer rows than its header says; Pillow would make the others black."""
+    bits = depth * _SAMPLES[colour_type]
+    with path.open("rb") as stream:
+        head = stream.read(29)
+        passes = _INTERLACED if head[28] else ((0, 0, 1, 1),)
+        needed = 0
+        for x, y, step_x, step_y in passes:
+            width, height = -((x - size[0]) // step_x), -((y - size[1]) // step_y)
+            needed += height * (1 + (width * bits + 7) // 8) if width > 0 and height > 0 else 0
+        inflate = zlib.decompressobj()
+        for kind, whole in _split(stream):
+            rest = whole[8:-4] if kind == b"IDAT" else b""
+            while rest and needed > 0 and not inflate.eof:
+                needed -= len(inflate.decompress(rest, _BLOCK))
+                rest = inflate.unconsumed_tail
+    if needed > 0:
+        raise refusal(path, "has fewer rows than its header says; it is damaged or incomplete")
 
 
 def _png_page(
