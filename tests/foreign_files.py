@@ -2,7 +2,7 @@
 
 ``python tests/foreign_files.py`` writes ``tests/data/foreign`` anew; it needs ImageMagick, the
 tools of libtiff, DCMTK, GDCM, exiv2 and nifti_tool (Debian: ``imagemagick libtiff-tools dcmtk
-libgdcm-tools exiv2 nifti-bin``).
+libgdcm-tools exiv2 nifti-bin``), and the Python package ome-zarr.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,14 @@ FILES = {
 """The files by name; those without pixels are looked at in tests of their own."""
 
 
+def make_ome_zarr(folder: Path) -> None:
+    """Write the stack by ome-zarr in two versions of its format, as a pyramid of two levels."""
+    writer, versions = import_module("ome_zarr.writer"), import_module("ome_zarr.format")
+    stack = expected("grey16+negative")[None]
+    for name, version in (("ome04.zarr", versions.FormatV04), ("ome05.zarr", versions.FormatV05)):
+        writer.write_image(stack, str(folder / name), axes="czyx", fmt=version(), scale_factors=[2])
+
+
 def program(name: str) -> str | None:
     """Return the path of a program, if it is there."""
     names = ("magick", "convert-im6.q16", "convert-im7.q16") if name == "magick" else (name,)
@@ -167,6 +176,7 @@ def main() -> None:
     for name in FILES:
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(make(name, Path(folder)), FOLDER / name)
+    make_ome_zarr(FOLDER)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: tag_overwritten(tiff(GREY, compression="zlib"), 257, 2**31),
         "damaged or incomplete",
     ),
+    "tiff strips missing": (
+        lambda: tag_overwritten(tiff(COLOUR, compression="zlib"), 284, 2),
+        "fewer strips or tiles",
+    ),
     "tiff mask": (lambda: tiff(GREY > 99), "one bit per pixel"),
     "tiff complex": (lambda: tiff(GREY.astype(np.complex64)), "complex samples"),
     "tiff cmyk": (lambda: tiff(values(HEIGHT, WIDTH, 4), photometric="separated"), "SEPARATED"),

@@ -310,6 +310,8 @@ def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> N
     for item in series.pages:
         if item is None:
             continue
+        if min(len(item.dataoffsets), len(item.databytecounts)) < prod(page.chunked):
+            raise refusal(path, f"has fewer strips or tiles than its size asks for; {incomplete}")
         ends = [o + n for o, n in zip(item.dataoffsets, item.databytecounts, strict=False)]
         if max(ends, default=0) > size:
             raise refusal(path, f"ends before its pixels do; {incomplete}")
