@@ -163,7 +163,9 @@ class create_image:  # noqa: N801 - used like the function open
         except BaseException as error:
             self._stack.__exit__(type(error), error, error.__traceback__)
             if isinstance(error, OSError):
-                problem = f"cannot be written: {error.strerror or error}"
+                # NumPy only says how much it could write.
+                reason = error.strerror or f"{error}; the disk may be full"
+                problem = f"cannot be written: {reason}"
             elif isinstance(error, ValueError):  # metadata that the format has no room for
                 problem = f"cannot be written as {self._format.name}: {error}"
             else:
