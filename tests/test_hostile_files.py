@@ -134,6 +134,20 @@ def test_links_out_of_a_zarr_folder(tmp_path: Path) -> None:
         read_image(path)
 
 
+@pytest.mark.parametrize("target", ["/dev/zero", "other.zarr", "pipe"])
+def test_chunks_that_are_no_files(tmp_path: Path, target: str) -> None:
+    zarr_array(tmp_path / "other.zarr")
+    path = zarr_array(tmp_path / "in.zarr")
+    chunk = next(p for p in path.rglob("0") if p.is_file())
+    chunk.unlink()
+    if target == "pipe":
+        os.mkfifo(chunk)
+    else:
+        chunk.symlink_to(tmp_path / target)
+    with pytest.raises(ImageFileError, match=r"leads out of its folder|neither file nor folder"):
+        read_image(path)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -320,6 +334,43 @@ def test_missing_codec_of_tiff_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(tifffile.TIFF, "DECOMPRESSORS", {1: None, 8: None}, raising=False)
     with pytest.raises(ImageFileError, match=r"LZW.*pip install 'integrodiff\[codecs\]'"):
         read_image(FOLDER / "lzw.tif")
+
+
+PLAIN_INSTALLATION = """
+import sys
+for name in ("imagecodecs", "nibabel", "pydicom", "zarr"):
+    sys.modules[name] = None
+from integrodiff._image_files import read_image, write_image
+from integrodiff.errors import ImageFileError
+folder, target, *names = sys.argv[1:]
+for name in names:
+    try:
+        write_image(f"{target}/{name}", read_image(f"{folder}/{name}"))
+        print(name, "copied")
+    except ImageFileError as error:
+        print(name, str(error).split("integrodiff[")[1].split("]")[0])
+"""
+
+
+def test_plain_installation(tmp_path: Path) -> None:
+    """Without any extra, in a process where their packages cannot be imported."""
+    plain = ["grey16.png", "rgb8.jpg", "rgb8.webp", "pages.tif", "big.tif", "deflate.tif"]
+    plain += ["packbits.tif", "planes.tif", "palette.tif"]
+    extras = {"lzw.tif": "codecs", "zstandard.tif": "codecs", "jpeg.tif": "codecs"}
+    extras |= {"rgb16.png": "codecs", "rle.dcm": "medical", "empty.nii": "medical"}
+    extras |= {"ome04.zarr": "zarr"}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN_INSTALLATION, FOLDER, tmp_path, *plain, *extras],
+        capture_output=True,
+        text=True,
+    )
+    found = dict(line.split() for line in done.stdout.splitlines())
+    assert found == {**dict.fromkeys(plain, "copied"), **extras}, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(plain)
+    for name in plain:
+        if name != "rgb8.jpg":
+            copy, original = read_image(tmp_path / name), read_image(FOLDER / name)
+            assert np.array_equal(copy.pixels, original.pixels)
 
 
 # ---- machines that fail ----

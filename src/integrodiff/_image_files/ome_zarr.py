@@ -80,7 +80,7 @@ class Reader(ImageReader):
         if len(shape) < 2:
             raise refusal(self.path, f"has an array of shape {shape}, which is no image")
         refuse_no_pixels(self.path, shape)
-        there = sum(p.stat().st_size for p in (self.path / array).rglob("*") if p.is_file())
+        there = _stored_bytes(self.path, array)
         refuse_missing_bytes(self.path, prod(shape) * dtype.itemsize, there, compressed=True)
         refuse_bomb(self.path, self._array.chunks)
         refuse_bomb(self.path, shape[-2:])
@@ -199,6 +199,19 @@ def _dataset_path(root: Path, image: dict[str, Any]) -> str:
     if not (root / path).resolve().is_relative_to(root.resolve()):
         raise refusal(root, f"has a link that leads out of its folder, {path!r}")
     return str(PurePosixPath(path))
+
+
+def _stored_bytes(root: Path, array: str) -> int:
+    """Return the size of all files of an array; refuse what is no file of this folder."""
+    total = 0
+    for path in (root / array).rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+            raise refusal(root, f"has a link that leads out of its folder, {path.name!r}")
+        if path.is_file():
+            total += path.stat().st_size
+        elif not path.is_dir():
+            raise refusal(root, f"holds something that is neither file nor folder, {path.name!r}")
+    return total
 
 
 def _refuse_codecs(root: Path, files: dict[str, Any], array: str) -> None:
