@@ -162,7 +162,9 @@ class create_image:  # noqa: N801 - used like the function open
             yield
         except BaseException as error:
             self._stack.__exit__(type(error), error, error.__traceback__)
-            if isinstance(error, OSError):
+            if isinstance(error, FileExistsError):
+                problem = "was made by another program in the meantime; give another name"
+            elif isinstance(error, OSError):
                 # NumPy only says how much it could write.
                 reason = error.strerror or f"{error}; the disk may be full"
                 problem = f"cannot be written: {reason}"
