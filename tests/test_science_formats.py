@@ -20,7 +20,7 @@ import integrodiff
 from command_line import run
 from foreign_files import FOLDER, expected
 from image_samples import HEIGHT, ICC_PROFILE, WIDTH, XMP, chunk, exif, png_bytes, values
-from integrodiff._image_files import open_image, read_image, write_image
+from integrodiff._image_files import ome_zarr, open_image, read_image, write_image
 
 # ---- pictures ----
 
@@ -252,6 +252,40 @@ def test_float_result_in_zarr(tmp_path: Path, version: Any) -> None:
     new: Any = zarr.open_array(tmp_path / "out.zarr", mode="r")
     assert (new.dtype, new.chunks, dict(new.attrs)) == (np.float32, (2, 4, 5), {"by": "hand"})
     assert np.array_equal(new[:], samples.astype(np.float32) / 3)
+
+
+@pytest.mark.parametrize("largest", [1, 2 * 9 * 11, 2**27])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chunks": (1, 2, 9, 4)},
+        {"chunks": (2, 3, 5, 11)},
+        {"chunks": (1, 1, 3, 4), "shards": (1, 2, 9, 12)},
+    ],
+)
+def test_pages_that_share_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], largest: int
+) -> None:
+    monkeypatch.setattr(ome_zarr, "_LARGEST_SLAB", largest)
+    samples = values(2, 5, 9, 11)
+    zarr.create_array(tmp_path / "in.zarr", data=samples, **options)
+    image = read_image(tmp_path / "in.zarr")
+    assert image.notes == ()
+    assert np.array_equal(image.pixels, samples)
+    write_image(tmp_path / "out.zarr", image)
+    new: Any = zarr.open_array(tmp_path / "out.zarr", mode="r")
+    assert (new.chunks, new.shards) == (options["chunks"], options.get("shards"))
+    assert np.array_equal(new[:], samples)
+
+
+def test_missing_chunks_are_mentioned(tmp_path: Path) -> None:
+    array = zarr.create_array(
+        tmp_path / "in.zarr", shape=(3, 9, 11), dtype="uint8", chunks=(1, 9, 6), fill_value=7
+    )
+    array[0] = values(9, 11)
+    image = read_image(tmp_path / "in.zarr")
+    assert "4 of 6 chunks are not in the folder; their pixels count as 7" in image.notes[0]
+    assert (image.pixels[1:] == 7).all()
 
 
 def test_what_a_zarr_folder_has_besides_is_named(tmp_path: Path) -> None:

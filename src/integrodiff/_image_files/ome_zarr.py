@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
 from zarr.codecs import BloscCodec
 from zarr.core.array_spec import ArraySpec
@@ -41,6 +42,10 @@ _CODECS = ("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd")
 """Compression in both versions of the format."""
 
 _CODECS_3 = (*_CODECS, "bytes", "crc32c", "sharding_indexed", "transpose")
+_METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
+_LARGEST_SLAB = 2**27
+"""Bytes of pages that are held in memory because they share chunks."""
+
 _LARGEST_FILE = 2**24
 """Bytes of a file of metadata."""
 
@@ -80,25 +85,43 @@ class Reader(ImageReader):
         if len(shape) < 2:
             raise refusal(self.path, f"has an array of shape {shape}, which is no image")
         refuse_no_pixels(self.path, shape)
-        there = _stored_bytes(self.path, array)
+        there, count = _stored(self.path, array)
         refuse_missing_bytes(self.path, prod(shape) * dtype.itemsize, there, compressed=True)
         refuse_bomb(self.path, self._array.chunks)
         refuse_bomb(self.path, shape[-2:])
         details = ZarrDetails(files=files, array=array)
         if image is None:
-            return array_header(shape, dtype, details)
-        _refuse_axes(self.path, image, len(shape))
-        return ImageHeader(
-            shape=shape,
-            dtype=native(dtype),
-            metadata=Metadata(own=details),
-            notes=_notes(self.path, image, array),
-        )
+            header = array_header(shape, dtype, details)
+        else:
+            _refuse_axes(self.path, image, len(shape))
+            header = ImageHeader(
+                shape=shape,
+                dtype=native(dtype),
+                metadata=Metadata(own=details),
+                notes=_notes(self.path, image),
+            )
+        return replace(header, notes=header.notes + _missing_note(self._array, count))
 
     def _read_pages(self) -> Iterator[Page]:
-        for index in np.ndindex(*self.header.page_axes):
-            samples = np.asarray(self._array[(*index, ...)])
-            yield array_page(samples.astype(self.header.dtype, copy=False), self.header)
+        for index in _slabs(self._array, self.header):
+            slab = np.asarray(self._array[(*index, ...)])
+            pages = slab if self.header.page_axes else slab[None]
+            for samples in pages.astype(self.header.dtype, copy=False):
+                yield array_page(samples, self.header)
+
+
+def _slabs(array: Any, header: ImageHeader) -> Iterator[tuple[int | slice, ...]]:
+    """Give indices of pages that are read or written together, since they share chunks."""
+    axes = header.page_axes
+    if not axes:
+        yield ()
+        return
+    depth = (array.shards or array.chunks)[len(axes) - 1]
+    if depth * prod(array.shape[len(axes) :]) * array.dtype.itemsize > _LARGEST_SLAB:
+        depth = 1
+    for index in np.ndindex(*axes[:-1]):
+        for first in range(0, axes[-1], depth):
+            yield (*index, slice(first, min(first + depth, axes[-1])))
 
 
 def refuse_cut_blosc(data: bytes) -> None:
@@ -148,7 +171,7 @@ def _version_2_blosc(files: dict[str, Any], array: str) -> bool:
 def _metadata_files(root: Path, folder: str) -> dict[str, Any]:
     """Return the metadata of a group or array, by the path of its files."""
     found = {}
-    for name in ("zarr.json", ".zgroup", ".zarray", ".zattrs"):
+    for name in _METADATA:
         relative = str(PurePosixPath(folder) / name)
         path = root / relative
         if not path.is_file():
@@ -201,17 +224,30 @@ def _dataset_path(root: Path, image: dict[str, Any]) -> str:
     return str(PurePosixPath(path))
 
 
-def _stored_bytes(root: Path, array: str) -> int:
-    """Return the size of all files of an array; refuse what is no file of this folder."""
-    total = 0
+def _stored(root: Path, array: str) -> tuple[int, int]:
+    """Return size and number of all chunks; refuse what is no file of this folder."""
+    total, count = 0, 0
     for path in (root / array).rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
             raise refusal(root, f"has a link that leads out of its folder, {path.name!r}")
         if path.is_file():
             total += path.stat().st_size
+            count += path.name not in _METADATA
         elif not path.is_dir():
             raise refusal(root, f"holds something that is neither file nor folder, {path.name!r}")
-    return total
+    return total, count
+
+
+def _missing_note(array: Any, stored: int) -> tuple[str, ...]:
+    """Say that chunks are missing, which may be meant so."""
+    sides = zip(array.shape, array.shards or array.chunks, strict=True)
+    expected = prod(-(-length // side) for length, side in sides)
+    if stored >= expected:
+        return ()
+    return (
+        f"{expected - stored} of {expected} chunks are not in the folder; their pixels count as "
+        f"{array.fill_value}",
+    )
 
 
 def _refuse_codecs(root: Path, files: dict[str, Any], array: str) -> None:
@@ -257,7 +293,7 @@ def _refuse_axes(root: Path, image: dict[str, Any], count: int) -> None:
         )
 
 
-def _notes(root: Path, image: dict[str, Any], array: str) -> tuple[str, ...]:
+def _notes(root: Path, image: dict[str, Any]) -> tuple[str, ...]:
     """Say what else is in the folder that a new one will not have."""
     notes = []
     if len(image["datasets"]) > 1:
@@ -288,7 +324,15 @@ class Writer(ImageWriter):
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
         self._array = zarr.open_array(path / own.array, mode="r+")
-        self._indices = np.ndindex(*header.page_axes)
+        self._slabs = _slabs(self._array, header)
+        self._waiting: list[NDArray[Any]] = []
+        self._begin_slab()
+
+    def _begin_slab(self) -> None:
+        """Take the next pages that belong together."""
+        self._slab = next(self._slabs, ())
+        pages = self._slab[-1] if self._slab else None
+        self._depth = pages.stop - pages.start if isinstance(pages, slice) else 1
 
     @staticmethod
     def problem(header: ImageHeader) -> str | None:
@@ -302,7 +346,12 @@ class Writer(ImageWriter):
 
     def write(self, page: Page) -> None:
         """Write the next page."""
-        self._array[(*next(self._indices), ...)] = page.samples
+        self._waiting.append(page.samples)
+        if len(self._waiting) == self._depth:
+            slab = np.stack(self._waiting) if self._slab else self._waiting[0]
+            self._array[(*self._slab, ...)] = slab
+            self._waiting.clear()
+            self._begin_slab()
 
 
 def _set_dtype(content: dict[str, Any], dtype: np.dtype[Any]) -> None:
