@@ -236,7 +236,11 @@ def all_reports(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
         parts = pool.map(part, range(arguments.first, stop, size))
-        return [report for part in parts for report in part]
+        reports: list[dict[str, Any]] = []
+        for found in parts:
+            reports += found
+            print(f"{len(reports)} of {arguments.count} files", file=sys.stderr, flush=True)
+        return reports
 
 
 def keep(findings: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
