@@ -123,6 +123,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: tag_overwritten(tiff(COLOUR, compression="zlib"), 284, 2),
         "fewer strips or tiles",
     ),
+    "tiff arrangement unknown": (
+        lambda: tag_overwritten(tiff(COLOUR, compression="zlib"), 284, 4),
+        "how its samples are arranged",
+    ),
     "tiff mask": (lambda: tiff(GREY > 99), "one bit per pixel"),
     "tiff complex": (lambda: tiff(GREY.astype(np.complex64)), "complex samples"),
     "tiff cmyk": (lambda: tiff(values(HEIGHT, WIDTH, 4), photometric="separated"), "SEPARATED"),

@@ -290,6 +290,8 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
     if page.axes not in ("YX", "YXS", "SYX"):
         raise refusal(path, "stores volumes in single pages; save it with one page per slice")
     refuse_no_pixels(path, page.shape)
+    if page.planarconfig not in (1, 2):
+        raise refusal(path, "is damaged: it does not say how its samples are arranged")
     if page.photometric == _PALETTE and (page.samplesperpixel != 1 or dtype.kind != "u"):
         raise refusal(path, "has a palette and no plain indices into it; save it as RGB")
     extra = page.samplesperpixel - (3 if page.photometric in (_RGB, _YCBCR) else 1)

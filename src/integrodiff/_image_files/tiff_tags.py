@@ -111,7 +111,9 @@ def tiff_metadata(details: TiffDetails) -> Metadata:
     first = details.pages[0]
     values = {code: value for code, _, _, value, _ in first.tags}
     orientation = values.get(_ORIENTATION, b"")
-    number = struct.unpack_from(f"{details.byteorder}H", orientation)[0] if orientation else 1
+    number = 1
+    if isinstance(orientation, bytes) and len(orientation) == 2:
+        number = struct.unpack(f"{details.byteorder}H", orientation)[0]
     return Metadata(
         icc_profile=values.get(_ICC_PROFILE),
         xmp=values.get(_XMP),
