@@ -4,8 +4,9 @@
 
 A damaged file must be refused with an ImageFileError or be read; what is read must come back from
 a copy unchanged. Anything else is a finding: another exception, a crash of the process, more than
-five seconds twice (a busy machine may be slow once), or something left beside the input after a refusal. Findings are kept in a folder and
-named at the end. Case N of a seed is the same in every run.
+five seconds twice (a busy machine may be slow once), or something left beside the input after a
+refusal. Findings are kept in a folder and named at the end. Case N of a seed is the same in every
+run.
 """
 
 from __future__ import annotations
