@@ -250,7 +250,7 @@ def test_unavailable_engine(
         ("missing.png", None, "there is no such file"),
         ("empty.png", b"", "is empty"),
         ("cut.png", b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes(13)), "damaged or incomplete"),
-        ("text.tif", b"hello", "no PNG, JPEG or TIFF"),
+        ("text.tif", b"hello", "no PNG, JPEG, TIFF"),
     ],
 )
 def test_unreadable_image(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:

@@ -61,6 +61,7 @@ def test_no_arguments_show_help() -> None:
 
 def test_info() -> None:
     text = run("info").stdout
+    assert ".nii.gz" in text
     simd = np.show_config(mode="dicts")["SIMD Extensions"]
     words = [integrodiff.__version__, np.__version__, *simd["baseline"], *simd["found"]]
     words += [*engines.ENGINES, *integrodiff.MODEL_NAMES, "GPU", "processors"]

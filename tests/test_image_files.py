@@ -34,9 +34,9 @@ def test_png_round_trip(tmp_path: Path, shape: tuple[int, ...], dtype: str, kind
     samples = values(*shape, dtype=dtype)
     Image.fromarray(samples).save(tmp_path / "in.png")
     image = read_image(tmp_path / "in.png")
-    assert (image.kind, image.pixels.dtype, image.pages) == (kind, np.dtype(dtype), 1)
+    assert (image.header.kind, image.pixels.dtype, image.header.pages) == (kind, np.dtype(dtype), 1)
     assert image.channel_axis == (-1 if "RGB" in kind else None)
-    assert image.size == shape[:2]
+    assert image.header.size == shape[:2]
     assert write_image(tmp_path / "out.png", image) == ()
     with Image.open(tmp_path / "out.png") as written, Image.open(tmp_path / "in.png") as original:
         assert written.mode == original.mode
@@ -182,7 +182,7 @@ def test_tiff_keeps_its_layout(tmp_path: Path, name: str) -> None:
     samples = values(*shape, dtype="uint16")
     tifffile.imwrite(tmp_path / "in.tif", samples, **options)
     image = read_image(tmp_path / "in.tif")
-    assert (image.pixels.shape, image.kind) == (pixel_shape, kind)
+    assert (image.pixels.shape, image.header.kind) == (pixel_shape, kind)
     assert write_image(tmp_path / "out.tif", image) == ()
     with tifffile.TiffFile(tmp_path / "in.tif") as a, tifffile.TiffFile(tmp_path / "out.tif") as b:
         first, second = a.series[0], b.series[0]
@@ -274,5 +274,5 @@ def test_further_pictures_in_a_jpeg_are_mentioned(tmp_path: Path) -> None:
     first = Image.fromarray(values(HEIGHT, WIDTH, 3))
     first.save(tmp_path / "in.jpg", "MPO", save_all=True, append_images=[first.copy()])
     image = read_image(tmp_path / "in.jpg")
-    assert image.size == (HEIGHT, WIDTH)
+    assert image.header.size == (HEIGHT, WIDTH)
     assert "only the first is read" in image.notes[0]

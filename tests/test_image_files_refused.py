@@ -14,9 +14,9 @@ import pytest
 import tifffile
 from PIL import Image
 
-from image_samples import HEIGHT, WIDTH, png_bytes, values
-from integrodiff import _image_files
-from integrodiff._image_files import ImageFile, read_image, write_image
+from image_samples import HEIGHT, WIDTH, values
+from integrodiff._image_files import SUFFIXES, ImageFile, Page, read_image, write_image
+from integrodiff._image_files.access import ImageWriter
 from integrodiff.errors import ImageFileError
 
 
@@ -80,25 +80,13 @@ def flipped(data: bytes, position: int) -> bytes:
 
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "is empty"),
-    "text": (lambda: b"not an image at all", "no PNG, JPEG or TIFF"),
-    "gif": (lambda: pillow(Image.fromarray(GREY), "GIF"), "no PNG, JPEG or TIFF"),
+    "text": (lambda: b"not an image at all", "no PNG, JPEG, TIFF"),
+    "gif": (lambda: pillow(Image.fromarray(GREY), "GIF"), "no PNG, JPEG, TIFF"),
     "png header only": (lambda: PNG[:20], "header is damaged"),
     "png cut": (lambda: PNG[: len(PNG) // 2], "damaged or incomplete"),
     "png without end": (lambda: PNG[:-12], "damaged or incomplete"),
     "png flipped bit": (lambda: flipped(PNG, len(PNG) // 2), "damaged or incomplete"),
     "png mask": (lambda: pillow(Image.fromarray(GREY > 99), "PNG"), "one bit per pixel"),
-    "png 16-bit rgb": (
-        lambda: png_bytes(values(HEIGHT, WIDTH * 6).tobytes(), depth=16, colour=2),
-        "convert it to TIFF",
-    ),
-    "png 16-bit grey and alpha": (
-        lambda: png_bytes(values(HEIGHT, WIDTH * 4).tobytes(), depth=16, colour=4),
-        "convert it to TIFF",
-    ),
-    "png 16-bit rgba": (
-        lambda: png_bytes(values(HEIGHT, WIDTH * 8).tobytes(), depth=16, colour=6),
-        "convert it to TIFF",
-    ),
     "png animation": (
         lambda: pillow(
             Image.fromarray(GREY),
@@ -131,12 +119,16 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: tag_overwritten(tiff(GREY, compression="zlib"), 257, 2**31),
         "damaged or incomplete",
     ),
+    "tiff strips missing": (
+        lambda: tag_overwritten(tiff(COLOUR, compression="zlib"), 284, 2),
+        "fewer strips or tiles",
+    ),
+    "tiff arrangement unknown": (
+        lambda: tag_overwritten(tiff(COLOUR, compression="zlib"), 284, 4),
+        "how its samples are arranged",
+    ),
     "tiff mask": (lambda: tiff(GREY > 99), "one bit per pixel"),
     "tiff complex": (lambda: tiff(GREY.astype(np.complex64)), "complex samples"),
-    "tiff palette": (
-        lambda: tiff(GREY, photometric="palette", colormap=np.zeros((3, 256), np.uint16)),
-        "PALETTE",
-    ),
     "tiff cmyk": (lambda: tiff(values(HEIGHT, WIDTH, 4), photometric="separated"), "SEPARATED"),
     "tiff volume": (
         lambda: tiff(
@@ -182,13 +174,6 @@ def test_every_cut_is_refused_or_complete(tmp_path: Path) -> None:
             assert np.array_equal(read, pixels), length
 
 
-@pytest.mark.skipif(5 in tifffile.TIFF.DECOMPRESSORS, reason="imagecodecs is installed")
-def test_missing_codec_is_named(tmp_path: Path) -> None:
-    Image.fromarray(GREY).save(tmp_path / "lzw.tif", compression="tiff_lzw")
-    with pytest.raises(ImageFileError, match=r"LZW.*pip install imagecodecs"):
-        read_image(tmp_path / "lzw.tif")
-
-
 def test_decompression_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bomb.png").write_bytes(PNG)
     (tmp_path / "bomb.jpg").write_bytes(JPEG)
@@ -198,9 +183,9 @@ def test_decompression_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name in ("bomb.png", "bomb.jpg", "bomb.tif"):
         with pytest.raises(ImageFileError, match=r"decompression bombs.*200"):
             read_image(tmp_path / name)
-    assert read_image(tmp_path / "plain.tif").size == (HEIGHT, WIDTH)
+    assert read_image(tmp_path / "plain.tif").header.size == (HEIGHT, WIDTH)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", HEIGHT * WIDTH - 1)  # only worth a warning
-    assert read_image(tmp_path / "bomb.png").size == (HEIGHT, WIDTH)
+    assert read_image(tmp_path / "bomb.png").header.size == (HEIGHT, WIDTH)
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
@@ -237,14 +222,19 @@ UNWRITABLE: list[tuple[str, ImageFile, str]] = [
     ("a.png", grey("float32"), r"float32; write TIFF \(.tif\) instead"),
     ("a.png", grey("int16"), r"write TIFF \(.tif\) instead"),
     ("a.png", grey("uint32"), r"write TIFF \(.tif\) instead"),
-    ("a.png", colour("uint16"), r"uint16 RGB; write TIFF \(.tif\) instead"),
-    ("a.png", colour("uint16", alpha=True), r"uint16 RGBA; write TIFF"),
     ("a.png", ImageFile(pixels=values(3, HEIGHT, WIDTH)), "3 pages; write TIFF"),
     ("a.png", ImageFile(pixels=values(HEIGHT, WIDTH, 5), channel_axis=-1), "5 channels"),
     ("a.jpg", grey("uint16"), "JPEG holds 8 bits only, not uint16; write PNG or TIFF"),
-    ("a.jpg", colour("uint16"), "JPEG holds 8 bits only, not uint16; write TIFF"),
     ("a.jpg", grey("float64"), "JPEG holds 8 bits only, not float64; write TIFF"),
     ("a.jpg", colour("uint8", alpha=True), "alpha channel; write PNG or TIFF"),
+    ("a.webp", colour("uint16"), "WebP holds 8 bits only, not uint16; write PNG or TIFF"),
+    ("a.webp", grey("uint8"), "WebP holds colour only, and this image is grey"),
+    ("a.webp", ImageFile(pixels=values(1, 20000, 3), channel_axis=-1), "16383 pixels on a side"),
+    ("a.dcm", grey("uint16"), "DICOM is written from DICOM only"),
+    ("a.nii", grey("uint16"), "NIfTI is written from NIfTI only"),
+    ("a.nii.gz", grey("uint16"), "NIfTI is written from NIfTI only"),
+    ("a.zarr", grey("uint16"), "OME-Zarr is written from Zarr only"),
+    ("folder.zarr", grey("uint16"), "folders are never replaced"),
     ("no/such/a.png", grey("uint8"), "folder does not exist"),
     (f"{'x' * 252}.png", grey("uint8"), "cannot be written: File name too long"),
     ("folder.png", grey("uint8"), "is a folder"),
@@ -258,6 +248,7 @@ def test_refused_output_leaves_no_trace(
     tmp_path: Path, name: str, image: ImageFile, message: str
 ) -> None:
     (tmp_path / "folder.png").mkdir()
+    (tmp_path / "folder.zarr").mkdir()
     (tmp_path / "taken.png").write_bytes(b"precious")
     (tmp_path / "link.png").symlink_to("taken.png")
     before = sorted(tmp_path.rglob("*"))
@@ -268,26 +259,27 @@ def test_refused_output_leaves_no_trace(
     assert (tmp_path / "taken.png").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif"])
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif", ".npy"])
 def test_failure_while_writing_leaves_the_old_file(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / f"out{suffix}"
     path.write_bytes(b"precious")
-    honest = _image_files._writer(_image_files.SUFFIXES[suffix])
+    writer = SUFFIXES[suffix].writer(path)
+    honest = writer.write
 
-    def disk_full(temporary: Path, image: ImageFile) -> None:
-        honest(temporary, image)
+    def disk_full(self: ImageWriter, page: Page) -> None:
+        honest(self, page)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_image_files, "_writer", lambda kind: disk_full)
+    monkeypatch.setattr(writer, "write", disk_full)
     with pytest.raises(ImageFileError, match="No space left on device"):
         write_image(path, grey("uint8"), overwrite=True)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == b"precious"
     monkeypatch.undo()
     write_image(path, grey("uint8"), overwrite=True)
-    assert read_image(path).size == (HEIGHT, WIDTH)
+    assert read_image(path).header.size == (HEIGHT, WIDTH)
 
 
 def test_metadata_too_long_for_the_format(tmp_path: Path) -> None:

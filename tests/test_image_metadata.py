@@ -95,6 +95,12 @@ def tags_of(path: Path, page: int = 0) -> dict[str, Any]:
     return {name: value for name, value in tags.items() if not name.startswith("Strip")}
 
 
+def test_orientation_of_one_byte_is_none(tmp_path: Path) -> None:
+    tag = (274, 1, 1, b"\x06", True)
+    tifffile.imwrite(tmp_path / "in.tif", values(HEIGHT, WIDTH), extratags=[tag])
+    assert read_image(tmp_path / "in.tif").metadata.orientation == 1
+
+
 def test_every_page_keeps_its_own_tags(tmp_path: Path) -> None:
     with tifffile.TiffWriter(tmp_path / "in.tif") as writer:
         for number in range(3):

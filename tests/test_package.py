@@ -104,6 +104,7 @@ def test_import_is_quick_and_light() -> None:
     ]
     assert min(seconds for seconds, _, _ in runs) < 0.5
     heavy = {"torch", "matplotlib", "typer", "click", "rich", "dask", "skimage", "PIL", "tifffile"}
+    heavy |= {"imagecodecs", "nibabel", "pydicom", "zarr"}
     _, on_import, on_use = runs[0]
     assert not heavy & set(on_import)
     assert not heavy & set(on_use)

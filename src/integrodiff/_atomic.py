@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,7 @@ def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        _sync_file(temporary)
         if overwrite:
             if path.exists():
                 temporary.chmod(path.stat().st_mode & 0o777)
@@ -42,6 +42,41 @@ def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
         _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside ``path``; rename it once the block has succeeded.
+
+    All files in it are flushed to the disk before it gets its name. If the block fails, nothing
+    is left behind. A folder is never replaced.
+
+    Raises
+    ------
+    FileExistsError
+        If there is something of that name.
+    """
+    path = Path(os.path.realpath(path))
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for folder, _, names in os.walk(temporary):
+            for name in names:
+                _sync_file(Path(folder, name))
+            _sync_folder(Path(folder))
+        if path.exists():
+            raise FileExistsError(f"{path} exists already")
+        temporary.rename(path)  # fails if there is a folder that is not empty in the meantime
+        _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync_file(path: Path) -> None:
+    """Make the content of a file durable."""
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
 
 
 def _link_or_replace(temporary: Path, path: Path) -> None:

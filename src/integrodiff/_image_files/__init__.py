@@ -1,46 +1,65 @@
-"""Image files: reading and writing PNG, JPEG and TIFF so that nothing is lost in silence.
+"""Image files: read and written page by page, so that nothing is lost in silence.
 
 What a format cannot hold is refused with a proposal, before anything is computed; what is left
-out by necessity is said in a note. Output files appear whole or not at all.
+out by necessity is said in a note. Output files appear whole or not at all. ::
+
+    with open_image(source) as image, create_image(target, image.header) as result:
+        for page in image.pages():
+            result.write(page.with_pixels(work(page.pixels)))
+    print(result.notes)
+
+A stack of any length takes the memory of a few pages. :func:`read_image` and :func:`write_image`
+are the same for images that fit into memory.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Self
 
-import numpy as np
-
-from integrodiff._atomic import atomic_write
-from integrodiff._image_files.image import ImageFile, Metadata, refusal
+from integrodiff._atomic import atomic_folder, atomic_write
+from integrodiff._image_files.access import (
+    ImageReader,
+    OutputFileError,
+    collected,
+    output_refusal,
+)
+from integrodiff._image_files.formats import (
+    FORMATS,
+    SUFFIXES,
+    Format,
+    format_of_content,
+    format_of_name,
+)
+from integrodiff._image_files.image import ImageFile, ImageHeader, Metadata, Page
 
 __all__ = [
+    "FORMATS",
+    "SUFFIXES",
+    "Format",
     "ImageFile",
+    "ImageHeader",
+    "ImageReader",
     "Metadata",
+    "OutputFileError",
+    "Page",
     "check_output",
     "check_output_path",
+    "create_image",
+    "format_of_name",
+    "open_image",
     "read_image",
     "write_image",
 ]
 
-_MAGIC = {
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"\xff\xd8\xff": "JPEG",
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-    b"II+\0": "TIFF",
-    b"MM\0+": "TIFF",
-}
 
-SUFFIXES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF"}
-"""Formats that can be written, by the suffix of the file name."""
-
-
-def read_image(path: str | os.PathLike[str]) -> ImageFile:
-    """Read an image file; its content decides on the format, not its name.
+@contextmanager
+def open_image(path: str | os.PathLike[str]) -> Iterator[ImageReader]:
+    """Open an image file; its content decides on the format, not its name.
 
     Raises
     ------
@@ -49,14 +68,111 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
         not be read without loss; the message names the file and says what to do.
     """
     path = Path(path)
-    kind = _format_of_content(path)
-    if kind == "TIFF":
-        from integrodiff._image_files.tiff_reading import read_tiff
+    reader = format_of_content(path).open(path)
+    try:
+        yield reader
+    finally:
+        reader.close()
 
-        return read_tiff(path)
-    from integrodiff._image_files.png_jpeg import read_jpeg, read_png
 
-    return read_png(path) if kind == "PNG" else read_jpeg(path)
+def read_image(path: str | os.PathLike[str]) -> ImageFile:
+    """Read an image file with all of its pages; raises what :func:`open_image` raises."""
+    with open_image(path) as reader:
+        return collected(reader)
+
+
+class create_image:  # noqa: N801 - used like the function open
+    """Create an image file in the format of its name; a context that takes page after page.
+
+    The file appears when the block has ended without an error, and nothing is left of it
+    otherwise.
+
+    Parameters
+    ----------
+    path : path-like
+        Name of the file; its suffix says the format.
+    header : ImageHeader
+        What it will hold.
+    overwrite : bool
+        Whether an existing file may be replaced.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        After the block: what the format could not carry over besides the pixels, in words for
+        the user.
+
+    Raises
+    ------
+    OutputFileError
+        If the format cannot hold the image, if the file exists and ``overwrite`` is false, or if
+        it cannot be written. An existing file is then unchanged.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], header: ImageHeader, *, overwrite: bool = False
+    ) -> None:
+        self._path = Path(path)
+        self._header = header
+        self._overwrite = overwrite
+        self._written = 0
+        self._stack = ExitStack()
+        self._format = check_output(self._path, header, overwrite=overwrite)
+        self.notes: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        with self._writing():
+            if self._format.folder:
+                temporary = self._stack.enter_context(atomic_folder(self._path))
+            else:
+                temporary = self._stack.enter_context(
+                    atomic_write(self._path, overwrite=self._overwrite)
+                )
+            self._writer = self._format.writer(self._path)(temporary, self._header)
+        return self
+
+    def write(self, page: Page) -> None:
+        """Write the next page."""
+        with self._writing():
+            self._writer.write(page)
+        self._written += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            with suppress(Exception):  # the file will be gone, and the first error counts
+                self._writer.close()
+            self._stack.__exit__(kind, error, trace)
+            return
+        with self._writing():
+            self._writer.close()
+            if self._written != self._header.pages:
+                raise ValueError(f"{self._written} of {self._header.pages} pages were written")
+            self._stack.close()
+        self.notes = self._writer.notes + _left_behind(self._header.metadata, self._format.name)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn all that goes wrong into one error, and leave nothing behind."""
+        try:
+            yield
+        except BaseException as error:
+            self._stack.__exit__(type(error), error, error.__traceback__)
+            if isinstance(error, FileExistsError):
+                problem = "was made by another program in the meantime; give another name"
+            elif isinstance(error, OSError):
+                # NumPy only says how much it could write.
+                reason = error.strerror or f"{error}; the disk may be full"
+                problem = f"cannot be written: {reason}"
+            elif isinstance(error, ValueError):  # metadata that the format has no room for
+                problem = f"cannot be written as {self._format.name}: {error}"
+            else:
+                raise
+            raise output_refusal(self._path, problem) from error
 
 
 def write_image(
@@ -71,133 +187,100 @@ def write_image(
 
     Raises
     ------
-    ImageFileError
-        If the format cannot hold the image, if the file exists and ``overwrite`` is false, or if
-        it cannot be written. An existing file is then unchanged.
+    OutputFileError
+        What :class:`create_image` raises.
     """
-    path = Path(path)
-    check_output(path, image, overwrite=overwrite)
-    kind = SUFFIXES[path.suffix.lower()]
-    try:
-        with atomic_write(path, overwrite=overwrite) as temporary:
-            _writer(kind)(temporary, image)
-    except OSError as error:
-        raise refusal(path, f"cannot be written: {error.strerror or error}") from error
-    except ValueError as error:  # metadata that the format has no room for
-        raise refusal(path, f"cannot be written as {kind}: {error}") from error
-    return _left_behind(image.metadata, kind)
+    with create_image(path, image.header, overwrite=overwrite) as result:
+        for page in image:
+            result.write(page)
+    return result.notes
 
 
-def check_output_path(path: Path, *, overwrite: bool) -> None:
-    """Refuse a path that no image can be written to, whatever the image.
+def check_output_path(path: Path, *, overwrite: bool) -> Format:
+    """Refuse a path that no image can be written to, whatever the image; return its format.
 
     Raises
     ------
-    ImageFileError
+    OutputFileError
         With what is wrong and what to do.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise refusal(
+    form = format_of_name(path)
+    if form is None:
+        raise output_refusal(
             path,
             f"the suffix {path.suffix!r} stands for no format that can be written; expected one "
             f"of {', '.join(SUFFIXES)}",
         )
     try:
-        if path.is_dir():
-            raise refusal(path, "is a folder; give the name of a file")
-        if path.exists():
-            if not path.is_file():
-                raise refusal(path, "is not a regular file and will not be replaced")
-            if not overwrite:
-                raise refusal(path, "exists already; give another name, or --overwrite it")
+        _refuse_existing(path, form, overwrite=overwrite)
         folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
-            raise refusal(path, "cannot be written: its folder does not exist; make it first")
+            raise output_refusal(
+                path, "cannot be written: its folder does not exist; make it first"
+            )
         if not os.access(folder, os.W_OK):
-            raise refusal(path, "cannot be written: you may not write to its folder")
-    except OSError as error:
-        raise refusal(path, f"cannot be written: {error.strerror or error}") from error
+            raise output_refusal(path, "cannot be written: you may not write to its folder")
+    except (OSError, ValueError) as error:
+        if isinstance(error, OutputFileError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise output_refusal(path, f"cannot be written: {reason}") from error
+    return form
 
 
-def check_output(
-    path: Path, image: ImageFile, *, overwrite: bool, dtype: np.dtype[Any] | None = None
-) -> None:
-    """Refuse a path or format that cannot take the image, here in another dtype if one is given.
+def _refuse_existing(path: Path, form: Format, *, overwrite: bool) -> None:
+    """Refuse a name that something has already, unless it is a file that may be replaced."""
+    if form.folder:
+        if path.exists() or path.is_symlink():
+            raise output_refusal(
+                path, "exists already, and folders are never replaced; give another name"
+            )
+        return
+    if path.is_dir():
+        raise output_refusal(path, "is a folder; give the name of a file")
+    if path.exists():
+        if not path.is_file():
+            raise output_refusal(path, "is not a regular file and will not be replaced")
+        if not overwrite:
+            raise output_refusal(path, "exists already; give another name, or --overwrite it")
+
+
+def check_output(path: Path, header: ImageHeader, *, overwrite: bool) -> Format:
+    """Refuse a path or format that cannot take the image; return the format.
 
     Raises
     ------
-    ImageFileError
+    OutputFileError
         With what is wrong and what to do.
     """
-    check_output_path(path, overwrite=overwrite)
-    kind = SUFFIXES[path.suffix.lower()]
-    dtype = image.pixels.dtype if dtype is None else dtype
-    if kind == "TIFF":
-        return
-    if image.pages > 1:
-        raise refusal(path, f"{kind} cannot hold {image.pages} pages; write TIFF (.tif) instead")
-    if image.channels not in (1, 3):
-        raise refusal(
-            path, f"{kind} cannot hold {image.channels} channels; write TIFF (.tif) instead"
-        )
-    if kind == "PNG":
-        if dtype == np.uint8 or (dtype == np.uint16 and image.kind == "grey"):
-            return
-        what = f"{dtype} {image.kind}" if dtype == np.uint16 else f"{dtype}"
-        raise refusal(
-            path,
-            f"PNG is written with 8 bits, or with 16 bits in grey without alpha, and this image "
-            f"is {what}; write TIFF (.tif) instead",
-        )
-    if dtype != np.uint8:
-        remedy = "PNG or TIFF" if dtype == np.uint16 and image.kind == "grey" else "TIFF"
-        raise refusal(path, f"JPEG holds 8 bits only, not {dtype}; write {remedy} instead")
-    if image.alpha is not None:
-        raise refusal(path, "JPEG cannot hold an alpha channel; write PNG or TIFF instead")
+    form = check_output_path(path, overwrite=overwrite)
+    problem = form.writer(path).problem(header)
+    if problem is not None:
+        raise output_refusal(path, problem)
+    return form
 
 
-def _format_of_content(path: Path) -> str:
-    """Return the format that the first bytes say, or refuse the file."""
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise refusal(path, "is a folder; give the name of an image file")
-        if not stat.S_ISREG(mode):
-            raise refusal(path, "is not a regular file; save the image to a file first")
-        with path.open("rb") as stream:
-            head = stream.read(16)
-    except FileNotFoundError:
-        raise refusal(path, "there is no such file; check the name") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise refusal(path, f"cannot be opened: {reason}") from error
-    if not head:
-        raise refusal(path, "is empty; get it again from its source")
-    for magic, kind in _MAGIC.items():
-        if head.startswith(magic):
-            return kind
-    raise refusal(path, "is by its content no PNG, JPEG or TIFF file; convert it to one of them")
-
-
-def _writer(kind: str) -> Callable[[Path, ImageFile], None]:
-    if kind == "TIFF":
-        from integrodiff._image_files.tiff_writing import write_tiff
-
-        return write_tiff
-    from integrodiff._image_files.png_jpeg import write_jpeg, write_png
-
-    return write_png if kind == "PNG" else write_jpeg
+_KEEPS = {
+    "icc_profile": ("the colour profile", ("PNG", "JPEG", "WebP", "TIFF")),
+    "xmp": ("XMP data", ("PNG", "JPEG", "WebP", "TIFF")),
+    "exif": ("EXIF data", ("PNG", "JPEG", "WebP")),
+    "dpi": ("the resolution", ("PNG", "JPEG", "TIFF")),
+}
+"""Metadata by name: what it is, and the formats that have a place for it."""
 
 
 def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
     """Return in words which metadata the format of the output did not take."""
-    missing = []
+    missing = [
+        what
+        for name, (what, takers) in _KEEPS.items()
+        if getattr(metadata, name) is not None and kind not in takers
+    ]
     if kind == "TIFF" and metadata.exif is not None:
-        missing.append("EXIF data (but for the orientation)")
-    if kind != "JPEG" and metadata.comment is not None:
-        missing.append("the JPEG comment")
-    if kind != "PNG" and any(name != b"sRGB" for name, _ in metadata.png_chunks):
-        missing.append("text and colour space chunks of the PNG file")
-    if kind != "TIFF" and metadata.tiff is not None and metadata.tiff.says_more:
-        missing.append("descriptions and other tags of the TIFF file")
+        missing = ["EXIF data (but for the orientation)"]
+    elif kind == "NPY" and metadata.orientation != 1:
+        missing.append("the orientation")
+    own = metadata.own
+    if own is not None and own.format != kind and own.only_here is not None:
+        missing.append(own.only_here)
     return tuple(f"not carried over to {kind}: {what}" for what in missing)

@@ -1,66 +1,36 @@
-"""An image as it lies in a file: pixels, alpha, and what else must survive."""
+"""An image as it lies in a file: its layout, its pages, and what else must survive."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from math import prod
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.errors import ImageFileError
 
-TiffTagTuple: TypeAlias = tuple[int, int, int, Any, bool]
-"""Code, data type, count, value and ``False``, as tifffile wants tags to write."""
+class FormatDetails:
+    """What only a file of the same format can take over; each format has its own.
 
-# Orientation, XMP and ICC profile have their places in PNG and JPEG; the software that wrote the
-# TIFF file has not written the other one.
-_TAGS_FOR_ALL = (274, 700, 34675, 305)
+    Attributes
+    ----------
+    format : str
+        Name of the format.
+    """
 
-
-class TiffPageTags(NamedTuple):
-    """What one page of a TIFF file says about itself, besides its layout."""
-
-    tags: tuple[TiffTagTuple, ...] = ()
-    resolution: tuple[Any, Any] | None = None
-    resolution_unit: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class TiffDetails:
-    """How a TIFF file stores its pages, so that another can be stored alike."""
-
-    photometric: int
-    planar: bool = False
-    alpha_kind: int = 2
-    compression: int = 8
-    predictor: int = 1
-    byteorder: Literal["<", ">"] = "<"
-    big: bool = False
-    pages: tuple[TiffPageTags, ...] = ()
+    format: ClassVar[str]
 
     @property
-    def white_is_zero(self) -> bool:
-        """Whether the smallest value is displayed as white."""
-        return self.photometric == 0
-
-    @property
-    def says_more(self) -> bool:
-        """Whether there are tags that only another TIFF file can take over."""
-        return any(
-            code not in _TAGS_FOR_ALL and not str(value).startswith('b\'{"shape"')
-            for page in self.pages
-            for code, _, _, value, _ in page.tags
-        )
+    def only_here(self) -> str | None:
+        """What a file of another format goes without, in words for the user."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What a file says besides its pixels. The first five travel between all formats.
+    """What a file says besides its pixels.
 
     Attributes
     ----------
@@ -70,35 +40,131 @@ class Metadata:
         Horizontal and vertical resolution in pixels per inch.
     orientation : int
         How to turn the image for display, in the numbers of EXIF; 1 is as it is.
+    white_is_zero : bool
+        Whether the smallest value is displayed as white.
     exif : bytes, optional
-        PNG and JPEG only; of it, TIFF gets the orientation.
-    comment : bytes, optional
-        Between JPEG files only.
-    png_chunks : tuple of (bytes, bytes)
-        Between PNG files only: text and colour space, as type and data.
-    tiff : TiffDetails, optional
-        Between TIFF files only.
+        PNG, JPEG and WebP only; of it, TIFF gets the orientation.
+    own : FormatDetails, optional
+        What only a file of the same format can take over.
     """
 
     icc_profile: bytes | None = None
     xmp: bytes | None = None
     dpi: tuple[float, float] | None = None
     orientation: int = 1
+    white_is_zero: bool = False
     exif: bytes | None = None
-    comment: bytes | None = None
-    png_chunks: tuple[tuple[bytes, bytes], ...] = ()
-    tiff: TiffDetails | None = None
+    own: FormatDetails | None = None
+
+
+class Page(NamedTuple):
+    """One page: pixels, ``(row, column)`` or ``(row, column, channel)``, and alpha if any."""
+
+    pixels: NDArray[Any]
+    alpha: NDArray[Any] | None = None
+
+    def with_pixels(self, pixels: NDArray[Any]) -> Page:
+        """Return the page with other pixels of the same shape, its alpha unchanged."""
+        if pixels.shape != self.pixels.shape:
+            raise ValueError(
+                f"new pixels must have the shape {self.pixels.shape}, got {pixels.shape}"
+            )
+        alpha = None if self.alpha is None else self.alpha.astype(pixels.dtype, copy=False)
+        return Page(pixels, alpha)
+
+    @property
+    def samples(self) -> NDArray[Any]:
+        """Pixels and alpha as one array, samples last if there are several."""
+        if self.alpha is None:
+            return self.pixels
+        colours = self.pixels if self.pixels.ndim == 3 else self.pixels[..., None]
+        return np.concatenate([colours, self.alpha[..., None]], axis=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageHeader:
+    """What a file holds, without the pixels.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(*pages, row, column)``, or ``(*pages, row, column, channel)`` in colour. Without pages
+        for a single image.
+    dtype : dtype
+        Of the pixels, in the byte order of this machine.
+    channel_axis : int, optional
+        -1 in colour, None for grey.
+    has_alpha : bool
+        Whether there is transparency besides, of the dtype of the pixels.
+    metadata : Metadata
+        What else is to be carried over to a new file.
+    notes : tuple of str
+        What reading has to change or leave out, in words for the user.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    channel_axis: int | None = None
+    has_alpha: bool = False
+    metadata: Metadata = field(default_factory=Metadata)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def page_axes(self) -> tuple[int, ...]:
+        """Lengths of the axes of pages; empty for a single image."""
+        return self.shape[: len(self.shape) - len(self.page_shape)]
+
+    @property
+    def page_shape(self) -> tuple[int, ...]:
+        """Shape of the pixels of one page."""
+        return self.shape[-2 if self.channel_axis is None else -3 :]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.page_shape[0], self.page_shape[1]
+
+    @property
+    def pages(self) -> int:
+        """Number of pages."""
+        return prod(self.page_axes)
+
+    @property
+    def channels(self) -> int:
+        """Number of colour channels, without alpha."""
+        return 1 if self.channel_axis is None else self.shape[-1]
+
+    @property
+    def samples(self) -> int:
+        """Number of values per pixel, alpha included."""
+        return self.channels + self.has_alpha
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all pixels and alpha in memory."""
+        return self.pages * prod(self.size) * self.samples * self.dtype.itemsize
+
+    @property
+    def kind(self) -> str:
+        """The colours in words."""
+        if self.channels == 3:
+            return "RGBA" if self.has_alpha else "RGB"
+        name = "grey" if self.channel_axis is None else f"{self.channels} channels"
+        return f"{name} with alpha" if self.has_alpha else name
+
+    def with_dtype(self, dtype: np.dtype[Any]) -> ImageHeader:
+        """Return the header of the same image with pixels of another dtype."""
+        return replace(self, dtype=dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageFile:
-    """The content of an image file.
+    """An image file with all of its pages in memory.
 
     Attributes
     ----------
     pixels : ndarray
-        ``(*pages, row, column)``, or ``(*pages, row, column, channel)`` in colour. Without pages
-        for a single image.
+        In the shape of :attr:`ImageHeader.shape`.
     channel_axis : int, optional
         -1 in colour, None for grey.
     alpha : ndarray, optional
@@ -116,83 +182,31 @@ class ImageFile:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.alpha is not None and self.alpha.shape != (*self.page_axes, *self.size):
+        header = self.header
+        if self.alpha is not None and self.alpha.shape != (*header.page_axes, *header.size):
             raise ValueError(
                 f"alpha of shape {self.alpha.shape} does not belong to pixels of shape "
                 f"{self.pixels.shape}"
             )
 
     @property
-    def page_axes(self) -> tuple[int, ...]:
-        """Lengths of the axes of pages; empty for a single image."""
-        return self.pixels.shape[: self.pixels.ndim - len(self.page_shape)]
+    def header(self) -> ImageHeader:
+        """What the file holds, without the pixels."""
+        return ImageHeader(
+            shape=self.pixels.shape,
+            dtype=self.pixels.dtype,
+            channel_axis=self.channel_axis,
+            has_alpha=self.alpha is not None,
+            metadata=self.metadata,
+            notes=self.notes,
+        )
 
-    @property
-    def page_shape(self) -> tuple[int, ...]:
-        """Shape of the pixels of one page."""
-        return self.pixels.shape[-2 if self.channel_axis is None else -3 :]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width."""
-        return self.page_shape[0], self.page_shape[1]
-
-    @property
-    def pages(self) -> int:
-        """Number of pages."""
-        return int(np.prod(self.page_axes, dtype=np.int64))
-
-    @property
-    def channels(self) -> int:
-        """Number of colour channels, without alpha."""
-        return 1 if self.channel_axis is None else self.pixels.shape[-1]
-
-    @property
-    def kind(self) -> str:
-        """The colours in words."""
-        if self.channels == 3:
-            return "RGB" if self.alpha is None else "RGBA"
-        name = "grey" if self.channel_axis is None else f"{self.channels} channels"
-        return name if self.alpha is None else f"{name} with alpha"
+    def __iter__(self) -> Iterator[Page]:
+        """Give the pages in their order."""
+        for index in np.ndindex(*self.header.page_axes):
+            yield Page(self.pixels[index], None if self.alpha is None else self.alpha[index])
 
     def with_pixels(self, pixels: NDArray[Any]) -> ImageFile:
         """Return the image with other pixels of the same shape, all else unchanged."""
-        if pixels.shape != self.pixels.shape:
-            raise ValueError(
-                f"new pixels must have the shape {self.pixels.shape}, got {pixels.shape}"
-            )
-        alpha = None if self.alpha is None else self.alpha.astype(pixels.dtype, copy=False)
-        return replace(self, pixels=pixels, alpha=alpha)
-
-
-def refusal(path: Path, problem: str) -> ImageFileError:
-    """Return the error for a file; the problem says what is wrong and what to do."""
-    return ImageFileError(f"{path}: {problem}")
-
-
-@contextmanager
-def decoding(path: Path) -> Iterator[None]:
-    """Turn all that a decoder raises over bad data into one error that names the file."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except ImageFileError:
-        raise
-    except MemoryError as error:
-        raise refusal(path, "does not fit into memory; cut it into parts") from error
-    except Exception as error:
-        # Damaged files make decoders raise nearly anything, not only what they document.
-        raise refusal(
-            path,
-            f"cannot be decoded ({error}); it is damaged or incomplete. Get it again from its "
-            "source",
-        ) from error
-
-
-def joined_samples(image: ImageFile) -> NDArray[Any]:
-    """Return pixels and alpha as one array, samples last if there are several."""
-    if image.alpha is None:
-        return image.pixels
-    colours = image.pixels if image.channel_axis == -1 else image.pixels[..., None]
-    return np.concatenate([colours, image.alpha[..., None]], axis=-1)
+        changed = Page(self.pixels, self.alpha).with_pixels(pixels)
+        return replace(self, pixels=changed.pixels, alpha=changed.alpha)

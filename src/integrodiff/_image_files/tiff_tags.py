@@ -5,12 +5,55 @@ from __future__ import annotations
 import json
 import re
 import struct
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from tifffile import TiffPage
 
-from integrodiff._image_files.image import Metadata, TiffDetails, TiffPageTags, TiffTagTuple
+from integrodiff._image_files.image import FormatDetails, Metadata
+
+TiffTagTuple: TypeAlias = tuple[int, int, int, Any, bool]
+"""Code, data type, count, value and ``False``, as tifffile wants tags to write."""
+
+# Orientation, XMP and ICC profile have their places in PNG and JPEG; the software that wrote the
+# TIFF file has not written the other one.
+_TAGS_FOR_ALL = (274, 700, 34675, 305)
+
+
+class TiffPageTags(NamedTuple):
+    """What one page of a TIFF file says about itself, besides its layout."""
+
+    tags: tuple[TiffTagTuple, ...] = ()
+    resolution: tuple[Any, Any] | None = None
+    resolution_unit: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiffDetails(FormatDetails):
+    """How a TIFF file stores its pages, so that another can be stored alike."""
+
+    format: ClassVar[str] = "TIFF"
+    photometric: int
+    planar: bool = False
+    alpha_kind: int = 2
+    compression: int = 8
+    predictor: int = 1
+    tile: tuple[int, int] | None = None
+    byteorder: Literal["<", ">"] = "<"
+    big: bool = False
+    pages: tuple[TiffPageTags, ...] = ()
+
+    @property
+    def only_here(self) -> str | None:
+        """What a file of another format goes without, in words for the user."""
+        says_more = any(
+            code not in _TAGS_FOR_ALL and not str(value).startswith('b\'{"shape"')
+            for page in self.pages
+            for code, _, _, value, _ in page.tags
+        )
+        return "descriptions and other tags of the TIFF file" if says_more else None
+
 
 # Tags that stay true for denoised pixels.
 _TITLES = (269, 270, 285, 297)  # document name, description, page name and number
@@ -21,8 +64,8 @@ _EARTH = (33550, 33922, 34264, 34735, 34736, 34737, 42112, 42113)  # GeoTIFF and
 _COPIED = frozenset({*_TITLES, *_ORIGIN, *_DISPLAY, *_EMBEDDED, *_EARTH})
 
 # Tags that the writer makes anew: the layout, extremes, and the resolution.
-_LAYOUT = frozenset({*range(254, 260), 262, 266, 273, *range(277, 285), 288, 289, 296, 317})
-_LAYOUT |= frozenset({*range(322, 326), *range(338, 342), 32997, 32998})
+_LAYOUT = frozenset({*range(254, 260), 262, 266, 273, *range(277, 285), 288, 289, 296, 317, 320})
+_LAYOUT |= frozenset({*range(322, 326), *range(338, 342), 347, *range(529, 533), 32997, 32998})
 
 _DESCRIPTION, _ORIENTATION, _XMP, _ICC_PROFILE, _NODATA = 270, 274, 700, 34675, 42113
 _RATIONALS = (5, 10)
@@ -68,13 +111,16 @@ def tiff_metadata(details: TiffDetails) -> Metadata:
     first = details.pages[0]
     values = {code: value for code, _, _, value, _ in first.tags}
     orientation = values.get(_ORIENTATION, b"")
-    number = struct.unpack_from(f"{details.byteorder}H", orientation)[0] if orientation else 1
+    number = 1
+    if isinstance(orientation, bytes) and len(orientation) == 2:
+        number = struct.unpack(f"{details.byteorder}H", orientation)[0]
     return Metadata(
         icc_profile=values.get(_ICC_PROFILE),
         xmp=values.get(_XMP),
         dpi=_dpi(first),
         orientation=number if 1 <= number <= 8 else 1,
-        tiff=details,
+        white_is_zero=details.photometric == 0,
+        own=details,
     )
 
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import tifffile
-from numpy.typing import NDArray
 from tifffile import TiffWriter
 
-from integrodiff._image_files.image import (
-    ImageFile,
-    Metadata,
+from integrodiff._image_files.access import ImageWriter
+from integrodiff._image_files.image import ImageHeader, Metadata, Page
+from integrodiff._image_files.tiff_tags import (
     TiffDetails,
     TiffPageTags,
     TiffTagTuple,
-    joined_samples,
+    described_as,
 )
-from integrodiff._image_files.tiff_tags import described_as
 
-_GREY, _RGB = 1, 2
+_WHITE_IS_ZERO, _GREY, _RGB = 0, 1, 2
 _NONE, _DEFLATE = 1, 8
 _INCH = 2
 _SHORT, _BYTE, _UNDEFINED = 3, 1, 7
@@ -31,49 +30,72 @@ _SHORT, _BYTE, _UNDEFINED = 3, 1, 7
 _CLASSIC_LIMIT = 2**32 - 2**25
 
 
-def write_tiff(path: Path, image: ImageFile) -> None:
-    """Write a TIFF file, page by page and in the manner of the file that the image came from."""
-    details = image.metadata.tiff or _new_details(image)
-    samples = joined_samples(image)
-    samples = samples.reshape(-1, *samples.shape[len(image.page_axes) :])
-    if details.planar and samples.ndim == 4:
-        samples = np.moveaxis(samples, -1, -3)
-    compression, predictor = _usable_compression(details, samples.dtype)
-    options: dict[str, Any] = {
-        "photometric": details.photometric,
-        "compression": compression,
-        "predictor": predictor,
-        "metadata": None,
-        "software": False,
-    }
-    if samples.ndim == 4:
-        options["planarconfig"] = "separate" if details.planar else "contig"
-        options["extrasamples"] = _extra_samples(image, details)
+class Writer(ImageWriter):
+    """A TIFF file that is laid out like the one the image came from."""
+
+    format = "TIFF"
+
+    def _start(self) -> None:
+        header, own = self.header, self.header.metadata.own
+        self._details = own if isinstance(own, TiffDetails) else _new_details(header)
+        compression, predictor = _usable_compression(self._details, header.dtype)
+        self._options: dict[str, Any] = {
+            "photometric": self._details.photometric,
+            "compression": compression,
+            "predictor": predictor,
+            "tile": _usable_tile(self._details),
+            "metadata": None,
+            "software": False,
+        }
+        if header.samples > 1:
+            self._options["planarconfig"] = "separate" if self._details.planar else "contig"
+            self._options["extrasamples"] = _extra_samples(header, self._details)
+        self._number = 0
+        self._writer = self._opened.enter_context(
+            TiffWriter(
+                self.path,
+                byteorder=self._details.byteorder,
+                bigtiff=self._details.big or header.nbytes > _CLASSIC_LIMIT,
+            )
+        )
+
+    @staticmethod
+    def problem(header: ImageHeader) -> str | None:
+        """Return None: TIFF holds everything that is read here."""
+        return None
+
+    def write(self, page: Page) -> None:
+        """Write the next page."""
+        samples = page.samples
+        if self._details.planar and samples.ndim == 3:
+            samples = np.moveaxis(samples, -1, -3)
+        tags = described_as(_tags_of_page(self._details, self._number), samples.dtype)
+        options = self._options
+        if tags.resolution is not None:
+            options = {
+                **options,
+                "resolution": tags.resolution,
+                "resolutionunit": tags.resolution_unit,
+            }
+        with _silence():
+            self._writer.write(np.ascontiguousarray(samples), extratags=tags.tags, **options)
+        self._number += 1
+
+    def close(self) -> None:
+        """Finish the file."""
+        with _silence():
+            super().close()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep tifffile from writing to the terminal."""
     logger = logging.getLogger("tifffile")
     disabled, logger.disabled = logger.disabled, True
     try:
-        with TiffWriter(
-            path,
-            byteorder=details.byteorder,
-            bigtiff=details.big or samples.nbytes > _CLASSIC_LIMIT,
-        ) as writer:
-            for number, page in enumerate(samples):
-                tags = described_as(_tags_of_page(details, number), page.dtype)
-                _write_page(writer, page, tags, options)
+        yield
     finally:
         logger.disabled = disabled
-
-
-def _write_page(
-    writer: TiffWriter, page: NDArray[Any], tags: TiffPageTags, options: dict[str, Any]
-) -> None:
-    if tags.resolution is not None:
-        options = {
-            **options,
-            "resolution": tags.resolution,
-            "resolutionunit": tags.resolution_unit,
-        }
-    writer.write(np.ascontiguousarray(page), extratags=tags.tags, **options)
 
 
 def _tags_of_page(details: TiffDetails, number: int) -> TiffPageTags:
@@ -85,7 +107,8 @@ def _tags_of_page(details: TiffDetails, number: int) -> TiffPageTags:
 
 def _usable_compression(details: TiffDetails, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return compression and predictor of the original, or deflate where it was lossy."""
-    lossless = (_NONE, 5, _DEFLATE, 32946)  # none, LZW, and the two numbers of deflate
+    # None, LZW, PackBits, LZMA, and deflate and Zstandard by two numbers each.
+    lossless = (_NONE, 5, _DEFLATE, 32946, 32773, 34925, 34926, 50000)
     if details.compression not in lossless or (
         details.compression not in tifffile.TIFF.COMPRESSORS
     ):
@@ -95,18 +118,26 @@ def _usable_compression(details: TiffDetails, dtype: np.dtype[Any]) -> tuple[int
     return details.compression, horizontal if keep else 1
 
 
-def _extra_samples(image: ImageFile, details: TiffDetails) -> tuple[int, ...]:
+def _usable_tile(details: TiffDetails) -> tuple[int, int] | None:
+    """Return the size of tiles, where the standard allows it."""
+    if details.tile is None or any(length <= 0 or length % 16 for length in details.tile):
+        return None
+    return details.tile
+
+
+def _extra_samples(header: ImageHeader, details: TiffDetails) -> tuple[int, ...]:
     """Return what the samples beyond the colours mean: alpha, or nothing in particular."""
-    if image.alpha is not None:
+    if header.has_alpha:
         return (details.alpha_kind,)
-    return (0,) * (image.channels - (3 if details.photometric == _RGB else 1))
+    return (0,) * (header.channels - (3 if details.photometric == _RGB else 1))
 
 
-def _new_details(image: ImageFile) -> TiffDetails:
+def _new_details(header: ImageHeader) -> TiffDetails:
     """Return the layout for an image that comes from another format."""
+    grey = _WHITE_IS_ZERO if header.metadata.white_is_zero else _GREY
     return TiffDetails(
-        photometric=_RGB if image.channels == 3 else _GREY,
-        pages=(_new_tags(image.metadata),),
+        photometric=_RGB if header.channels == 3 else grey,
+        pages=(_new_tags(header.metadata),),
     )
 
 

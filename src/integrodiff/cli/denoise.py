@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,18 +21,18 @@ from integrodiff.cli._terminal import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from integrodiff._image_files import ImageFile
+    from integrodiff._image_files import ImageHeader, ImageReader, Page
     from integrodiff.models import Model
 
 
 def denoise(
-    input: Annotated[Path, typer.Argument(metavar="IN", help="Noisy image: PNG, JPEG or TIFF.")],
+    input: Annotated[Path, typer.Argument(metavar="IN", help="Noisy image or stack.")],
     output: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT", help="Denoised image; its suffix (.png, .jpg, .tif) says the format."
+            metavar="OUT",
+            help="Denoised image; its suffix says the format: .png, .jpg, .webp, .tif, .npy, and "
+            "from the same format .dcm, .nii, .nii.gz, .zarr.",
         ),
     ],
     sigma: Annotated[
@@ -67,7 +67,7 @@ def denoise(
     as_float: Annotated[
         bool,
         typer.Option(
-            "--float", help="Write float32, neither rounded nor clipped; OUT must be TIFF."
+            "--float", help="Write float32, neither rounded nor clipped; for example to TIFF."
         ),
     ] = False,
     overwrite: Annotated[
@@ -81,8 +81,9 @@ def denoise(
     """Remove additive Gaussian noise from an image file.
 
     The result has the size, number type and colours of the input. Alpha channels, colour
-    profiles and other metadata are carried over. The pages of a TIFF stack are denoised one by
-    one. OUT appears only when it is complete, and never replaces IN.
+    profiles and other metadata are carried over. The pages of a stack are denoised one by one,
+    and no more than that is held in memory. OUT appears only when it is complete, and never
+    replaces IN.
 
     Example: `integrodiff denoise noisy.png clean.png --sigma 25`
     """
@@ -118,10 +119,16 @@ class _Request:
 
 
 def _run(request: _Request) -> None:
-    """Check all that can be checked, then compute, then write."""
+    """Check all that can be checked, then compute and write page by page."""
     import numpy as np
 
-    from integrodiff._image_files import check_output, check_output_path, read_image, write_image
+    from integrodiff._image_files import (
+        OutputFileError,
+        check_output,
+        check_output_path,
+        create_image,
+        open_image,
+    )
     from integrodiff.engines import get_engine
     from integrodiff.errors import ImageFileError
 
@@ -131,22 +138,22 @@ def _run(request: _Request) -> None:
         engine = get_engine(request.engine).name
     model = _loaded_model(request.model)
     _refuse_output_over_input(request)
-    with stopping(ExitCode.OUTPUT, ImageFileError):
+    with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
         check_output_path(request.output, overwrite=request.overwrite)
-    with stopping(ExitCode.INPUT, ImageFileError):
-        image = read_image(request.input)
-    for note in image.notes:
-        say(f"{request.input}: {note}", label="note", style="bold")
-    dtype = np.dtype(np.float32) if request.as_float else image.pixels.dtype
-    with stopping(ExitCode.OUTPUT, ImageFileError):
-        check_output(request.output, image, overwrite=request.overwrite, dtype=dtype)
-
-    result = image.with_pixels(_denoised(image, request, model, engine, dtype))
-    with stopping(ExitCode.OUTPUT, ImageFileError):
-        for note in write_image(request.output, result, overwrite=request.overwrite):
-            say(f"{request.output}: {note}", label="note", style="bold")
+        with open_image(request.input) as source:
+            for note in source.header.notes:
+                say(f"{request.input}: {note}", label="note", style="bold")
+            dtype = np.dtype(np.float32) if request.as_float else source.header.dtype
+            header = source.header.with_dtype(dtype)
+            check_output(request.output, header, overwrite=request.overwrite)
+            data_range = _data_range(source, request)
+            with create_image(request.output, header, overwrite=request.overwrite) as result:
+                for page in _denoised(source, request, model, engine, data_range):
+                    result.write(page)
+    for note in result.notes:
+        say(f"{request.output}: {note}", label="note", style="bold")
     if not request.quiet:
-        say(_summary(request, result, engine, time.perf_counter() - start))
+        say(_summary(request, header, engine, time.perf_counter() - start))
 
 
 def _check_numbers(request: _Request) -> None:
@@ -173,57 +180,68 @@ def _loaded_model(name: str) -> Model:
 
 
 def _refuse_output_over_input(request: _Request) -> None:
-    """Refuse to write over the input, whatever name or link it goes by."""
+    """Refuse to write over the input or into it, whatever name or link it goes by."""
     try:
-        same = request.input.samefile(request.output)
+        folders = [request.output, *request.output.resolve().parents]
+        same = any(folder.exists() and request.input.samefile(folder) for folder in folders)
     except (OSError, ValueError):
         return  # one of them does not exist or cannot be looked at, which others report
     if same:
         stop(
             ExitCode.OUTPUT,
-            f"{request.output} is the input itself, and the input is never replaced; give OUT "
-            "another name",
+            f"{request.output} is the input itself, or in it, and the input is never changed; give "
+            "OUT another name",
         )
 
 
-def _denoised(
-    image: ImageFile, request: _Request, model: Model, engine: str, dtype: Any
-) -> NDArray[Any]:
-    """Denoise page by page, all pages with the same grey range."""
+def _data_range(source: ImageReader, request: _Request) -> float:
+    """Return one grey range for all pages; they are read for it only if it depends on them."""
     import numpy as np
 
-    import integrodiff
     from integrodiff._grey_range import grey_range
 
-    pixels = image.pixels.reshape(-1, *image.page_shape)
-    if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
+    dtype = source.header.dtype
+    extremes = np.zeros(2, dtype)
+    if dtype.kind == "f" or (request.data_range is None and dtype != np.uint8):
+        found = [(page.pixels.min(), page.pixels.max()) for page in source.pages()]
+        extremes = np.array(found, dtype)
+    if dtype.kind == "f" and not np.isfinite(extremes).all():
         stop(
             ExitCode.INPUT,
             f"{request.input}: has NaN or infinite values; replace them first, for example by "
             "the median of their neighbours",
         )
     with stopping(ExitCode.USAGE, ValueError):
-        data_range = grey_range(pixels, request.sigma, request.data_range)
+        return grey_range(extremes, request.sigma, request.data_range)
+
+
+def _denoised(
+    source: ImageReader, request: _Request, model: Model, engine: str, data_range: float
+) -> Iterator[Page]:
+    """Denoise page by page, all pages with the same grey range."""
+    import numpy as np
+
+    import integrodiff
+
+    with stopping(ExitCode.USAGE, ValueError):
         steps = 0
         if request.sigma > 0:
             steps = model.evolution(request.sigma * 255 / data_range).steps
-    result = np.empty(pixels.shape, dtype)
-    with (
-        stopping(ExitCode.USAGE, ValueError, ImportError),
-        progress(request.input.name, steps * len(pixels), quiet=request.quiet) as advance,
-    ):
-        for page, denoised in zip(pixels, result, strict=True):
-            denoised[...] = integrodiff.denoise(
-                page,
-                request.sigma,
-                model=model,
-                data_range=data_range,
-                channel_axis=image.channel_axis,
-                engine=engine,
-                as_float=request.as_float,
-                callback=_step_counter(advance),
-            )
-    return result.reshape(image.pixels.shape)
+    total = steps * source.header.pages
+    with progress(request.input.name, total, quiet=request.quiet) as advance:
+        for page in source.pages():
+            with stopping(ExitCode.USAGE, ValueError, ImportError):
+                pixels = integrodiff.denoise(
+                    page.pixels,
+                    request.sigma,
+                    model=model,
+                    data_range=data_range,
+                    channel_axis=source.header.channel_axis,
+                    engine=engine,
+                    as_float=request.as_float,
+                    callback=_step_counter(advance),
+                )
+            yield page.with_pixels(pixels.astype(np.float32) if request.as_float else pixels)
 
 
 def _step_counter(advance: Callable[[], None] | None) -> Callable[[int, Any], object] | None:
@@ -231,12 +249,12 @@ def _step_counter(advance: Callable[[], None] | None) -> Callable[[int, Any], ob
     return None if advance is None else lambda step, image: advance()
 
 
-def _summary(request: _Request, image: ImageFile, engine: str, seconds: float) -> str:
+def _summary(request: _Request, image: ImageHeader, engine: str, seconds: float) -> str:
     """Return what was done, in one line."""
     height, width = image.size
     pages = f", {image.pages} pages" if image.pages > 1 else ""
     return (
-        f"{request.input} -> {request.output}: {width} x {height}{pages}, {image.pixels.dtype}, "
+        f"{request.input} -> {request.output}: {width} x {height}{pages}, {image.dtype}, "
         f"{image.kind}, {Path(request.model).name} at sigma {request.sigma:g}, engine {engine}, "
         f"{seconds:.1f} s"
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def info() -> None:
-    """Show versions, engines, processor features and the models that come with the package.
+    """Show versions, engines, image formats, and the models that come with the package.
 
     Example: `integrodiff info`
     """
@@ -23,7 +23,7 @@ def info() -> None:
         from rich.console import Console
 
         console = Console(highlight=False)
-        for table in (_system_table(), _engine_table(), _model_table()):
+        for table in (_system_table(), _engine_table(), _format_table(), _model_table()):
             console.print(table)
 
 
@@ -84,6 +84,19 @@ def _engine_table() -> Table:
         available, threads = _state(engine)
         table.add_row(engine.name, engine.description, available, threads)
     table.add_row("auto", _choice_of_auto(), "yes", "-")
+    return table
+
+
+def _format_table() -> Table:
+    from rich.text import Text
+
+    from integrodiff._image_files import FORMATS
+
+    table = _table("Image formats", "name", "suffixes", "available")
+    for form in FORMATS:
+        missing = form.missing
+        available = "yes" if missing is None else f"no: {missing}"
+        table.add_row(form.name, " ".join(form.suffixes), Text(available))
     return table
 
 

@@ -1,0 +1,88 @@
+"""Small valid files of every reader, for the fuzzer to damage."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pydicom
+import tifffile
+import zarr
+from PIL import Image
+from zarr.codecs import BloscCodec, ZstdCodec
+
+FOREIGN = Path(__file__).parents[1] / "tests" / "data" / "foreign"
+_PIXELS: Any = np.arange(2 * 9 * 11, dtype=np.uint16).reshape(2, 9, 11) * 300
+_COLOUR = np.stack([_PIXELS[0] // 256] * 3, axis=-1).astype(np.uint8)
+
+
+def write_seeds(folder: Path) -> list[Path]:
+    """Write the files and folders; return them in a fixed order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in FOREIGN.iterdir():
+        copy = shutil.copy if path.is_file() else shutil.copytree
+        copy(path, folder / path.name)
+    _write_pictures(folder)
+    _write_stacks(folder)
+    _write_zarr(folder)
+    _write_dicom(folder)
+    return sorted(folder.iterdir())
+
+
+def _write_pictures(folder: Path) -> None:
+    colour = Image.fromarray(_COLOUR)
+    rgba = Image.fromarray(np.concatenate([_COLOUR, _COLOUR[..., :1]], axis=-1))
+    colour.quantize(8).save(folder / "palette.png", transparency=3)
+    colour.save(folder / "key.png", transparency=(1, 1, 1), dpi=(300, 300))
+    rgba.save(folder / "rgba.png", icc_profile=bytes(200))
+    rgba.save(folder / "lossy.webp", quality=80, exif=Image.Exif().tobytes())
+    Image.fromarray(_COLOUR[..., 0]).save(folder / "progressive.jpg", progressive=True)
+
+
+def _write_stacks(folder: Path) -> None:
+    np.save(folder / "plain.npy", _PIXELS)
+    np.save(folder / "fortran.npy", np.asfortranarray(_PIXELS.astype(">f4")))
+    np.save(folder / "colour.npy", _COLOUR)
+    tifffile.imwrite(folder / "imagej.tif", _PIXELS, imagej=True, metadata={"axes": "ZYX"})
+    tifffile.imwrite(folder / "ome.ome.tif", _PIXELS, photometric="minisblack")
+    tifffile.imwrite(folder / "float.tif", _PIXELS.astype(np.float32), compression="zlib")
+    volume: Any = nibabel.Nifti2Image(_PIXELS.T, np.eye(4))
+    volume.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"a comment"))
+    stream = io.BytesIO()
+    volume.to_file_map({"image": nibabel.FileHolder(fileobj=stream)})
+    (folder / "volume.nii").write_bytes(stream.getvalue())
+    (folder / "volume.nii.gz").write_bytes(gzip.compress(stream.getvalue()))
+
+
+def _write_zarr(folder: Path) -> None:
+    axes = [{"name": name, "type": "space"} for name in "zyx"]
+    image: Any = {"version": "0.4", "axes": axes, "datasets": [{"path": "0"}]}
+    old = zarr.open_group(folder / "version2.zarr", mode="w", zarr_format=2)
+    old.attrs["multiscales"] = [image]
+    new = zarr.open_group(folder / "version3.zarr", mode="w", zarr_format=3)
+    new.attrs["ome"] = {"version": "0.5", "multiscales": [image]}
+    for group in (old, new):
+        group.create_array("0", data=_PIXELS, chunks=(1, 9, 8))
+    zarr.save_array(folder / "plain.zarr", _PIXELS, zarr_format=3)
+    for name, codec in (("zstd", ZstdCodec()), ("blosc", BloscCodec())):
+        zarr.create_array(
+            folder / f"shards-{name}.zarr",
+            data=_PIXELS,
+            chunks=(1, 3, 4),
+            shards=(1, 9, 12),
+            compressors=codec,
+        )
+
+
+def _write_dicom(folder: Path) -> None:
+    dataset = pydicom.dcmread(FOREIGN / "explicit.dcm")
+    dataset.Rows, dataset.Columns, dataset.NumberOfFrames = 9, 11, 2
+    dataset.PixelData = _PIXELS.tobytes()
+    dataset.save_as(folder / "frames.dcm")
+    dataset.compress(pydicom.uid.RLELossless, encoding_plugin="pydicom")
+    dataset.save_as(folder / "frames-rle.dcm")
