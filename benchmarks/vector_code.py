@@ -96,7 +96,7 @@ def _disassembled(path: Path) -> list[str]:
 def _run(command: list[str], **variables: str) -> str:
     if shutil.which(command[0]) is None:
         raise SystemExit(f"{command[0]} is needed and not installed")
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         command, check=True, text=True, stdout=subprocess.PIPE, env={**os.environ, **variables}
     )
     return done.stdout

@@ -14,7 +14,7 @@ FUZZ = Path(__file__).parents[1] / "fuzz"
 @pytest.mark.parametrize(
     ("script", "options"),
     [
-        ("run.py", ["--count", "500", "--seed", "99"]),
+        ("readers.py", ["--count", "500", "--seed", "99"]),
         ("kill.py", ["--count", "3", "--pages", "4"]),
     ],
 )
@@ -23,7 +23,7 @@ def test_script_finds_nothing(script: str, options: list[str]) -> None:
         [sys.executable, FUZZ / script, *options], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    if script == "run.py":
+    if script == "readers.py":
         assert "500 files, 0 findings" in done.stdout
         formats = ["DICOM", "JPEG", "NIfTI", "NPY", "OME-Zarr", "PNG", "TIFF", "WebP"]
         lines = done.stdout.splitlines()[: len(formats)]

@@ -1,6 +1,6 @@
 """Damage small image files at random and read, copy and read them again.
 
-    python fuzz/run.py --count 50000
+    python fuzz/readers.py --count 50000
 
 A damaged file must be refused with an ImageFileError or be read; what is read must come back from
 a copy unchanged. Anything else is a finding: another exception, a crash of the process, more than
