@@ -203,7 +203,6 @@ USAGE: list[tuple[list[str], str]] = [
     (["--sigma", "nan"], "sigma must be finite"),
     (["--sigma", "inf"], "sigma must be finite"),
     (["--sigma", "many"], "--sigma"),
-    ([], "--sigma"),
     (["--sigma", "5", "--model", "best"], "unknown model 'best': expected one of pm, eed"),
     (["--sigma", "5", "--engine", "abacus"], "unknown engine 'abacus': expected one of 'auto'"),
     (["--sigma", "5", "--data-range", "0"], "--data-range must be positive"),

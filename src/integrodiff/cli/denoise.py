@@ -6,10 +6,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from integrodiff.cli._noise import (
+    Gain,
+    NoiseFound,
+    NoiseKind,
+    NoiseOptions,
+    Offset,
+    Readout,
+    Sigma,
+)
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
@@ -24,7 +33,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from integrodiff._image_files import ImageFile
+    from integrodiff.colour import Colour
     from integrodiff.models import Model
+
+_ANY_LEVEL = 25.0
 
 
 def denoise(
@@ -35,12 +47,7 @@ def denoise(
             metavar="OUT", help="Denoised image; its suffix (.png, .jpg, .tif) says the format."
         ),
     ],
-    sigma: Annotated[
-        float,
-        typer.Option(
-            metavar="S", help="Standard deviation of the noise, in the grey levels of the image."
-        ),
-    ],
+    sigma: Sigma = None,
     model: Annotated[
         str,
         typer.Option(
@@ -63,6 +70,17 @@ def denoise(
             show_default=False,
         ),
     ] = None,
+    colour: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|opponent|joint|separate",
+            help="How channels are denoised; auto is opponent for RGB, joint for others.",
+        ),
+    ] = "auto",
+    noise: NoiseKind = "gaussian",
+    gain: Gain = None,
+    offset: Offset = None,
+    readout: Readout = None,
     as_float: Annotated[
         bool,
         typer.Option(
@@ -77,23 +95,27 @@ def denoise(
         typer.Option("--quiet", "-q", help="No progress bar and no summary; warnings stay."),
     ] = False,
 ) -> None:
-    """Remove additive Gaussian noise from an image file.
+    """Remove noise from an image file.
 
     The result has the size, number type and colours of the input. Alpha channels, colour
     profiles and other metadata are carried over. The pages of a TIFF stack are denoised one by
     one. OUT appears only when it is complete, and never replaces IN.
 
-    Example: `integrodiff denoise noisy.png clean.png --sigma 25`
+    Examples: `integrodiff denoise noisy.png clean.png`, or with the noise level known
+    `integrodiff denoise noisy.png clean.png --sigma 25`
     """
     with exit_codes(), plain_warnings():
         _run(
             _Request(
                 input=input,
                 output=output,
-                sigma=sigma,
+                noise=NoiseOptions(
+                    sigma=sigma, kind=noise, gain=gain, offset=offset, readout=readout
+                ),
                 model=model,
                 engine=engine,
                 data_range=data_range,
+                colour=colour,
                 as_float=as_float,
                 overwrite=overwrite,
                 quiet=quiet,
@@ -107,10 +129,11 @@ class _Request:
 
     input: Path
     output: Path
-    sigma: float
+    noise: NoiseOptions
     model: str
     engine: str
     data_range: float | None
+    colour: str
     as_float: bool
     overwrite: bool
     quiet: bool
@@ -125,7 +148,8 @@ def _run(request: _Request) -> None:
     from integrodiff.errors import ImageFileError
 
     start = time.perf_counter()
-    _check_numbers(request)
+    request.noise.check()
+    _check_options(request)
     with stopping(ExitCode.USAGE, ValueError, ImportError, OSError):
         engine = get_engine(request.engine).name
     model = _loaded_model(request.model)
@@ -140,20 +164,22 @@ def _run(request: _Request) -> None:
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output(request.output, image, overwrite=request.overwrite, dtype=dtype)
 
-    result = image.with_pixels(_denoised(image, request, model, engine, dtype))
+    noise = _noise_of(image, request)
+    result = image.with_pixels(_denoised(image, request, noise, model, engine, dtype))
     with stopping(ExitCode.OUTPUT, ImageFileError):
         for note in write_image(request.output, result, overwrite=request.overwrite):
             say(f"{request.output}: {note}", label="note", style="bold")
     if not request.quiet:
-        say(_summary(request, result, engine, time.perf_counter() - start))
+        say(_summary(request, result, noise, engine, time.perf_counter() - start))
 
 
-def _check_numbers(request: _Request) -> None:
-    """Refuse numbers that no image can be denoised with."""
-    from integrodiff.models._validation import nonnegative_number, positive_number
+def _check_options(request: _Request) -> None:
+    """Refuse options that no image can be denoised with."""
+    from integrodiff.colour import COLOURS
+    from integrodiff.models._validation import one_of, positive_number
 
     with stopping(ExitCode.USAGE, ValueError, TypeError):
-        nonnegative_number("sigma", request.sigma)
+        one_of("--colour", request.colour, COLOURS)
         if request.data_range is not None:
             positive_number("data_range", request.data_range)
 
@@ -185,14 +211,9 @@ def _refuse_output_over_input(request: _Request) -> None:
         )
 
 
-def _denoised(
-    image: ImageFile, request: _Request, model: Model, engine: str, dtype: Any
-) -> NDArray[Any]:
-    """Denoise page by page, all pages with the same grey range."""
+def _noise_of(image: ImageFile, request: _Request) -> NoiseFound:
+    """Return the noise of all pages; the image must have values that noise can be found in."""
     import numpy as np
-
-    import integrodiff
-    from integrodiff._grey_range import grey_range
 
     pixels = image.pixels.reshape(-1, *image.page_shape)
     if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
@@ -201,11 +222,22 @@ def _denoised(
             f"{request.input}: has NaN or infinite values; replace them first, for example by "
             "the median of their neighbours",
         )
+    return request.noise.found(pixels, image.channel_axis)
+
+
+def _denoised(
+    image: ImageFile, request: _Request, noise: NoiseFound, model: Model, engine: str, dtype: Any
+) -> NDArray[Any]:
+    """Denoise page by page, all pages with the same noise and the same grey range."""
+    import numpy as np
+
+    import integrodiff
+
+    pixels = image.pixels.reshape(-1, *image.page_shape)
     with stopping(ExitCode.USAGE, ValueError):
-        data_range = grey_range(pixels, request.sigma, request.data_range)
-        steps = 0
-        if request.sigma > 0:
-            steps = model.evolution(request.sigma * 255 / data_range).steps
+        data_range = _common_range(pixels, noise, request.data_range)
+        colour = cast("Colour", request.colour)  # checked before
+        steps = _steps_of_a_page(model, noise, colour, image.channels)
     result = np.empty(pixels.shape, dtype)
     with (
         stopping(ExitCode.USAGE, ValueError, ImportError),
@@ -214,10 +246,11 @@ def _denoised(
         for page, denoised in zip(pixels, result, strict=True):
             denoised[...] = integrodiff.denoise(
                 page,
-                request.sigma,
+                **noise.arguments(image.channel_axis),
                 model=model,
                 data_range=data_range,
                 channel_axis=image.channel_axis,
+                colour=colour,
                 engine=engine,
                 as_float=request.as_float,
                 callback=_step_counter(advance),
@@ -230,12 +263,39 @@ def _step_counter(advance: Callable[[], None] | None) -> Callable[[int, Any], ob
     return None if advance is None else lambda step, image: advance()
 
 
-def _summary(request: _Request, image: ImageFile, engine: str, seconds: float) -> str:
+def _steps_of_a_page(model: Model, noise: NoiseFound, colour: Colour, channels: int) -> int:
+    """Return how many steps a page takes, those of all groups of channels."""
+    import numpy as np
+
+    from integrodiff.colour import colour_space
+
+    levels = np.ones(channels) if noise.sigma is None else np.array(noise.sigma)
+    groups = colour_space(colour, levels).groups
+    # The number of steps is a setting of a model; it does not depend on the noise level.
+    return len(groups) * model.evolution(_ANY_LEVEL).steps
+
+
+def _common_range(
+    pixels: NDArray[Any], noise: NoiseFound, data_range: float | None
+) -> float | None:
+    """Return the grey range of all pages."""
+    from integrodiff._grey_range import grey_range
+
+    if noise.sigma is not None:
+        return grey_range(pixels, max(noise.sigma), data_range)
+    if data_range is None and noise.photons is not None:
+        return max(float(pixels.max()) - noise.photons.offset, noise.photons.gain)
+    return data_range
+
+
+def _summary(
+    request: _Request, image: ImageFile, noise: NoiseFound, engine: str, seconds: float
+) -> str:
     """Return what was done, in one line."""
     height, width = image.size
     pages = f", {image.pages} pages" if image.pages > 1 else ""
     return (
         f"{request.input} -> {request.output}: {width} x {height}{pages}, {image.pixels.dtype}, "
-        f"{image.kind}, {Path(request.model).name} at sigma {request.sigma:g}, engine {engine}, "
+        f"{image.kind}, {Path(request.model).name} at {noise}, engine {engine}, "
         f"{seconds:.1f} s"
     )
