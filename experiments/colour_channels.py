@@ -20,10 +20,10 @@ import numpy as np
 from PIL import Image as Pictures
 
 from integrodiff import denoise
+from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.colour import Colour
 from integrodiff.learning.images import find_bsds500, noise
 from integrodiff.paper._results import Result, decibel, markdown_table
-from noise_level import default_model
 from peers import Image, Results, psnr
 
 LEVELS = (15, 25, 50)
@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder that holds bsds500")
     parser.add_argument("--json", type=Path, default=Path("results/colour-channels.json"))
-    parser.add_argument("--models", nargs="+", default=[default_model()], metavar="MODEL")
+    parser.add_argument("--models", nargs="+", default=[DEFAULT_MODEL], metavar="MODEL")
     parser.add_argument("--split", default="train", choices=["train", "test"])
     parser.add_argument("--every", type=int, default=4, help="take every so-manieth image")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS), metavar="WAY")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from frontier import BSD68_LEVELS, bsd68
 from integrodiff import denoise, estimate_sigma
+from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.learning.images import noise
 from integrodiff.paper._results import Result, decibel, markdown_table
 from peers import Image, Results, psnr
@@ -161,19 +162,12 @@ def _text(error: Result) -> str:
     return f"{error['bias']:+.1f}, {error['spread']:.1f} ({error['largest']:.0f})"
 
 
-def default_model() -> str:
-    """Return the name of the model that ``denoise`` takes if none is named."""
-    import inspect
-
-    return str(inspect.signature(denoise).parameters["model"].default)
-
-
 def main() -> None:
     """Measure what the file does not have yet, and print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder that holds bsd68")
     parser.add_argument("--json", type=Path, default=Path("results/noise-level.json"))
-    parser.add_argument("--model", default=default_model())
+    parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--count", type=int, help="only the first images")
     arguments = parser.parse_args()
     images = bsd68(arguments.data, arguments.count)

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff import NoiseLevelWarning, PoissonGaussian, denoise
+from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.learning import bsds500
 from integrodiff.paper._results import Result, decibel, markdown_table
-from noise_level import default_model
 from peers import Image, Results
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder that holds bsds500")
     parser.add_argument("--json", type=Path, default=Path("results/photon-noise.json"))
-    parser.add_argument("--model", default=default_model())
+    parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--split", default="train", choices=["train", "test"])
     parser.add_argument("--count", type=int, default=50, help="only the first crops")
     arguments = parser.parse_args()

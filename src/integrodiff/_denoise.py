@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._checked_image import checked_image
+from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff._grey_range import grey_range
 from integrodiff.anscombe import PoissonGaussian
 from integrodiff.colour import Colour, ColourSpace, colour_space
@@ -34,7 +35,7 @@ def denoise(
     image: ArrayLike,
     sigma: float | Sequence[float] | NDArray[Any] | None = None,
     *,
-    model: str | PathLike[str] | Model = "iad",
+    model: str | PathLike[str] | Model = DEFAULT_MODEL,
     data_range: float | None = None,
     channel_axis: int | None = None,
     colour: Colour = "auto",

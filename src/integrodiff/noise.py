@@ -252,14 +252,14 @@ def weak_texture() -> float:
     For noise of variance one it is a quadratic form in 49 normal variables with the matrix
     ``forms``; as in the paper it is taken for gamma distributed, by the matrix's rank and trace.
     """
-    from scipy.stats import gamma
+    from scipy.special import gammainccinv
 
     pixels = np.eye(_DIMENSION).reshape(-1, SIDE, SIDE)
     across = (pixels[:, :, 2:] - pixels[:, :, :-2]).reshape(_DIMENSION, -1) / 2
     down = (pixels[:, 2:, :] - pixels[:, :-2, :]).reshape(_DIMENSION, -1) / 2
     forms = across @ across.T + down @ down.T
     rank, trace = np.linalg.matrix_rank(forms), np.trace(forms)
-    return float(gamma.isf(_EXCEEDED_BY_NOISE, rank / 2, scale=2 * trace / rank))
+    return float(gammainccinv(rank / 2, _EXCEEDED_BY_NOISE) * 2 * trace / rank)
 
 
 def _squared_central_differences(image: Floats, axis: int) -> Floats:

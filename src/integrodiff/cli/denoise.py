@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from integrodiff._default_model import DEFAULT_MODEL
+from integrodiff.cli._files import refuse_output_over_inputs
+from integrodiff.cli._models import loaded_model
 from integrodiff.cli._noise import (
     Gain,
     NoiseFound,
@@ -53,7 +56,7 @@ def denoise(
         typer.Option(
             metavar="NAME|FILE.json", help="iad, iad-full, iid, eed, pm, or a model file."
         ),
-    ] = "iad",
+    ] = DEFAULT_MODEL,
     engine: Annotated[
         str,
         typer.Option(
@@ -152,8 +155,8 @@ def _run(request: _Request) -> None:
     _check_options(request)
     with stopping(ExitCode.USAGE, ValueError, ImportError, OSError):
         engine = get_engine(request.engine).name
-    model = _loaded_model(request.model)
-    _refuse_output_over_input(request)
+    model = loaded_model(request.model)
+    refuse_output_over_inputs(request.output, [request.input])
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(request.output, overwrite=request.overwrite)
     with stopping(ExitCode.INPUT, ImageFileError):
@@ -182,33 +185,6 @@ def _check_options(request: _Request) -> None:
         one_of("--colour", request.colour, COLOURS)
         if request.data_range is not None:
             positive_number("data_range", request.data_range)
-
-
-def _loaded_model(name: str) -> Model:
-    """Return the model; a wrong name is wrong usage, a bad file is bad input."""
-    from integrodiff.models import MODEL_NAMES, load_model
-
-    is_file = name not in MODEL_NAMES and Path(name).suffix == ".json"
-    try:
-        return load_model(name)
-    except OSError as error:
-        stop(ExitCode.INPUT, f"{name}: the model file cannot be read: {error.strerror or error}")
-    except ValueError as error:
-        stop(ExitCode.INPUT if is_file else ExitCode.USAGE, str(error))
-
-
-def _refuse_output_over_input(request: _Request) -> None:
-    """Refuse to write over the input, whatever name or link it goes by."""
-    try:
-        same = request.input.samefile(request.output)
-    except (OSError, ValueError):
-        return  # one of them does not exist or cannot be looked at, which others report
-    if same:
-        stop(
-            ExitCode.OUTPUT,
-            f"{request.output} is the input itself, and the input is never replaced; give OUT "
-            "another name",
-        )
 
 
 def _noise_of(image: ImageFile, request: _Request) -> NoiseFound:

@@ -1,0 +1,51 @@
+"""What commands that draw share about the files they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from integrodiff.cli._terminal import ExitCode, say, stop, stopping
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def refuse_output_over_inputs(output: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write over an input, whatever name or link it goes by."""
+    for path in inputs:
+        try:
+            same = path.samefile(output)
+        except (OSError, ValueError):
+            continue  # one of them does not exist or cannot be looked at, which others report
+        if same:
+            stop(
+                ExitCode.OUTPUT,
+                f"{output} is the input itself, and the input is never replaced; give the output "
+                "another name",
+            )
+
+
+def page_of(path: Path, page: int) -> NDArray[Any]:
+    """Read one page, counted from one, of an image: grey, or three channels last."""
+    import numpy as np
+
+    from integrodiff._image_files import read_image
+    from integrodiff.errors import ImageFileError
+
+    with stopping(ExitCode.INPUT, ImageFileError):
+        image = read_image(path)
+    for note in image.notes:
+        say(f"{path}: {note}", label="note", style="bold")
+    if page > image.pages:
+        stop(ExitCode.USAGE, f"{path} has {image.pages} page(s), and no page {page}")
+    pixels: NDArray[Any] = image.pixels.reshape(-1, *image.page_shape)[page - 1]
+    if image.channels not in (1, 3):
+        stop(
+            ExitCode.INPUT,
+            f"{path} has {image.channels} channels; only grey and RGB images can be drawn",
+        )
+    if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
+        stop(ExitCode.INPUT, f"{path}: has NaN or infinite values; replace them first")
+    return pixels[..., 0] if pixels.ndim == 3 and image.channels == 1 else pixels
