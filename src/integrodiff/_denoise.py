@@ -30,6 +30,8 @@ from integrodiff.noise import estimate_poisson_gaussian, estimate_sigma
 Noise: TypeAlias = Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonGaussian
 NOISES = ("gaussian", "poisson", "poisson-gaussian")
 
+_RANGE_OF_NOISE = 6.0
+
 
 def denoise(
     image: ArrayLike,
@@ -182,11 +184,11 @@ def stabilised_range(
 ) -> float:
     """Return the grey range of an image after the Anscombe transform.
 
-    Without a ``data_range`` it is that of the values. The noise has variance one, so an image
-    of a smaller range than that is constant.
+    Without a ``data_range`` it is that of the values. Noise of variance one alone has a range of
+    some standard deviations; an image of a smaller one has hardly any light, or no noise.
     """
     if data_range is None:
-        return max(float(np.ptp(stabilised)), 1.0)
+        return max(float(np.ptp(stabilised)), _RANGE_OF_NOISE)
     ends = photons.offset + np.array([0.0, positive_number("data_range", data_range)])
     return float(np.diff(photons.stabilise(ends))[0])
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _WIDTH = 14.0
 _MOST_SNAPSHOTS = 6
 _MOST_SCALES = 8
+_FEWEST_COLUMNS = 4
 _TITLE, _SMALL = 10, 8
 
 
@@ -26,11 +27,11 @@ def draw(explanation: Explanation, title: str) -> Figure:
     height, width = explanation.images[0].shape
     shape = min(max(height / width, 0.4), 2.0)
     rows = _rows_of_diffusivities(explanation)
-    columns = max(len(row) for _, row in rows)
+    columns = max(_FEWEST_COLUMNS, *(len(row) for _, row in rows))
     heights = [
         shape * _WIDTH / 4,
         shape * _WIDTH / 4,
-        *(shape * _WIDTH / columns for _ in rows),
+        *(shape * _WIDTH / columns + 0.2 for _ in rows),
         shape * _WIDTH / _snapshot_count(explanation),
         2.6,
     ]
@@ -72,7 +73,7 @@ def _draw_images(part: SubFigure, explanation: Explanation) -> None:
 def _draw_structure(part: SubFigure, explanation: Explanation) -> None:
     """Draw strength, coherence and orientation of the structure tensor."""
     structure = explanation.structure
-    when = "input" if explanation.step == 0 else f"image after {explanation.step} step(s)"
+    when = "input" if explanation.step == 0 else f"image after step {explanation.step}"
     _heading(part, f"What the multiscale structure tensor sees in the {when}")
     axes = part.subplots(1, 4)
     highest = float(np.percentile(structure.strength, 99.5)) or 1.0
@@ -165,6 +166,8 @@ def _draw_snapshots(part: SubFigure, explanation: Explanation) -> None:
 
 def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
     """Draw the numbers of the process and what the steps do."""
+    from matplotlib.ticker import NullFormatter
+
     _heading(part, "In numbers")
     axes = part.subplots(1, 4)
     steps = range(len(explanation.images))
@@ -186,6 +189,8 @@ def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
             place.plot(scales, values, "o-", markersize=3, label=f"order {order}")
             place.set_xscale("symlog" if min(scales) == 0 else "log")
             place.set_yscale("log")
+            for axis in (place.xaxis, place.yaxis):
+                axis.set_minor_formatter(NullFormatter())
     _label(axes[2], "weight of each scale in the flow", "scale [pixels]", "")
     _label(axes[3], "contrast parameter of each scale", "scale [pixels]", "grey levels / pixel")
     axes[2].legend(fontsize=_SMALL)

@@ -162,6 +162,7 @@ def _structure(smoothed: list[Floats], terms: tuple[Term, ...], evolution: Evolu
     )
     tensor = structure_of(smoothed, replace(first, coupling="tensor"), evolution)
     larger, smaller = _eigenvalues(tensor)
+    smaller = np.maximum(smaller, 0)  # below zero by rounding alone
     total = larger + smaller
     coherence = np.divide(larger - smaller, total, out=np.zeros_like(total), where=total > 0)
     # Half the angle of (xx - yy, 2 xy) is the direction across structures; along is normal to it.

@@ -108,7 +108,8 @@ def estimate_poisson_gaussian(
     offset : float, optional
         Grey value without light. One image says only ``readout**2 - gain * offset``; with the
         offset given, this says the readout noise. Without it the offset is taken for zero, or if
-        that is impossible, the readout noise is. The stabilised image is the same either way.
+        that is impossible, since there are grey values below it, the readout noise is. The
+        stabilised image is the same either way.
 
     Raises
     ------
@@ -120,17 +121,16 @@ def estimate_poisson_gaussian(
     Patches are sorted by their mean into eight classes; the variance of the noise in each of
     them is found as in :func:`estimate_sigma`, and a line through them by robust least squares.
     """
+    known = None if offset is None else finite_number("offset", offset)
     array = checked_image(image, channel_axis).astype(np.float64)
     channels = [array] if channel_axis is None else list(np.moveaxis(array, channel_axis, 0))
     found = np.concatenate([_variances_by_brightness(channel) for channel in channels], axis=1)
     slope, intercept = _line_through(*found)
-    if offset is not None:
-        known = finite_number("offset", offset)
-        variance = max(intercept + slope * known, 0.0)
-        return PoissonGaussian(gain=slope, offset=known, readout=math.sqrt(variance))
-    if intercept >= 0:
-        return PoissonGaussian(gain=slope, readout=math.sqrt(intercept))
-    return PoissonGaussian(gain=slope, offset=-intercept / slope)
+    if known is None and (intercept < 0 or found[0].min() < 0):
+        return PoissonGaussian(gain=slope, offset=-intercept / slope)
+    dark = 0.0 if known is None else known
+    variance = max(intercept + slope * dark, 0.0)
+    return PoissonGaussian(gain=slope, offset=dark, readout=math.sqrt(variance))
 
 
 def _sigma_of(image: NDArray[Any]) -> float:
