@@ -128,7 +128,7 @@ def require_matplotlib() -> None:
 
 def _in_words_of_the_command_line(text: str) -> str:
     """Name options as they are given here, not as arguments of the Python functions."""
-    return text.replace("data_range", "--data-range")
+    return text.replace("data_range", "--data-range").replace("give sigma", "give --sigma")
 
 
 def _printable(text: str) -> str:
