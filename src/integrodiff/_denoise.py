@@ -238,7 +238,9 @@ class _Process:
 
             evolution = self.model.evolution(group.sigma * self.factor)
             watcher = None if callback is None else observe
-            current[group.rows] = self.evolve(current[group.rows], evolution, watcher)
+            # A copy: what is watched is written over the channels, and an evolution with a pull
+            # still needs the input.
+            current[group.rows] = self.evolve(current[group.rows].copy(), evolution, watcher)
             steps_before += evolution.steps
         result = self._original(current / scale)
         if not np.isfinite(result).all():
