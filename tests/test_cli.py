@@ -19,7 +19,7 @@ import integrodiff
 from command_line import run
 from image_samples import HEIGHT, WIDTH, chunk, values
 from integrodiff import engines
-from integrodiff.models import DEFAULT_MODEL
+from integrodiff._default_model import DEFAULT_MODEL
 
 SIGMA = 20.0
 
@@ -209,7 +209,6 @@ USAGE: list[tuple[list[str], str]] = [
     (["--sigma", "nan"], "sigma must be finite"),
     (["--sigma", "inf"], "sigma must be finite"),
     (["--sigma", "many"], "--sigma"),
-    ([], "--sigma"),
     (["--sigma", "5", "--model", "best"], "unknown model 'best': expected one of pm, eed"),
     (["--sigma", "5", "--engine", "abacus"], "unknown engine 'abacus': expected one of 'auto'"),
     (["--sigma", "5", "--data-range", "0"], "--data-range must be positive"),

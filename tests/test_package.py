@@ -31,10 +31,13 @@ PUBLIC = {
     "NoiseLevelWarning": "type",
     "SlowEngineWarning": "type",
     "PeronaMalik": "type",
+    "PoissonGaussian": "type",
     "ReducedLaw": "type",
     "ScaleGrid": "type",
     "StepSizeError": "type",
     "denoise": "function",
+    "estimate_poisson_gaussian": "function",
+    "estimate_sigma": "function",
     "load_model": "function",
     "save_model": "function",
     "stages": "module",
@@ -43,14 +46,19 @@ PUBLIC = {
 SIGNATURES = {
     "denoise": [
         "image",
-        "sigma",
+        "sigma=None",
         "*model='iad-plus'",
         "*data_range=None",
         "*channel_axis=None",
+        "*colour='auto'",
+        "*noise='gaussian'",
         "*engine='auto'",
         "*as_float=False",
         "*callback=None",
     ],
+    "estimate_sigma": ["image", "*channel_axis=None"],
+    "estimate_poisson_gaussian": ["image", "*channel_axis=None", "*offset=None"],
+    "PoissonGaussian": ["*gain=1.0", "*offset=0.0", "*readout=0.0"],
     "load_model": ["name_or_path"],
     "save_model": ["model", "path"],
     "PeronaMalik": ["*tau", "*steps=10", "*theta=0.25", "*discretisation='haar'", "*contrast"],
@@ -124,7 +132,10 @@ STAGES = [
     "step",
 ]
 
-LAYERS = ["stages", "models", "engines", "_denoise", "learning", "paper", "cli"]
+LAYERS = [
+    *("stages", "models", "engines", "anscombe", "noise", "colour", "_denoise"),
+    *("learning", "paper", "cli"),
+]
 """A package or module may import from those before it in this list, never from those after."""
 
 

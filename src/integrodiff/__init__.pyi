@@ -12,11 +12,14 @@ __all__ = [
     "ModelFileError",
     "NoiseLevelWarning",
     "PeronaMalik",
+    "PoissonGaussian",
     "ReducedLaw",
     "ScaleGrid",
     "SlowEngineWarning",
     "StepSizeError",
     "denoise",
+    "estimate_poisson_gaussian",
+    "estimate_sigma",
     "load_model",
     "save_model",
     "stages",
@@ -24,6 +27,7 @@ __all__ = [
 
 from . import stages
 from ._denoise import denoise
+from .anscombe import PoissonGaussian
 from .engines import ENGINE_NAMES
 from .errors import (
     EngineUnavailableError,
@@ -47,5 +51,6 @@ from .models import (
     load_model,
     save_model,
 )
+from .noise import estimate_poisson_gaussian, estimate_sigma
 
 __version__: str

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._denoise import denoise
+from integrodiff._sheet import Tile, magnified, sheet
 
 _MODELS = ("pm", "eed", "iad", "iad-plus")
 _PEAK = 255.0
@@ -17,7 +18,6 @@ _COLUMNS = 3
 _ZOOM = 2
 # Head, camera and tripod of the cameraman, with grass and sky: edges, texture and flat parts.
 _SHOWN = (slice(60, 284), slice(130, 354))
-_MARGIN, _LABEL_HEIGHT, _FONT_SIZE = 28, 40, 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,26 +62,12 @@ def panels(sigma: float, *, seed: int, engine: str) -> list[Panel]:
 
 def comparison(results: list[Panel]) -> NDArray[np.uint8]:
     """Return all panels on one white sheet, with a label above each; grey, of 8 bits."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    height, width = (_ZOOM * length for length in results[0].image[_SHOWN].shape)
-    rows = -(-len(results) // _COLUMNS)
-    step_x, step_y = width + _MARGIN, height + _LABEL_HEIGHT + _MARGIN
-    sheet = Image.new("L", (_COLUMNS * step_x + _MARGIN, rows * step_y + _MARGIN), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=_FONT_SIZE)
-    for number, panel in enumerate(results):
-        x = _MARGIN + number % _COLUMNS * step_x
-        y = _MARGIN + number // _COLUMNS * step_y
-        middle = y + _LABEL_HEIGHT / 2
-        draw.text((x, middle), panel.title, fill="black", font=font, anchor="lm")
-        if panel.psnr is not None:
-            quality = f"{panel.psnr:.2f} dB"
-            draw.text((x + width, middle), quality, fill="black", font=font, anchor="rm")
+    tiles = []
+    for panel in results:
         shown = np.rint(panel.image[_SHOWN]).clip(0, _PEAK).astype(np.uint8)
-        # Every pixel as a square: interpolation would smooth what is to be seen.
-        magnified = shown.repeat(_ZOOM, axis=0).repeat(_ZOOM, axis=1)
-        sheet.paste(Image.fromarray(magnified), (x, y + _LABEL_HEIGHT))
-    return np.array(sheet)
+        quality = "" if panel.psnr is None else f"{panel.psnr:.2f} dB"
+        tiles.append(Tile(magnified(shown, _ZOOM), panel.title, quality))
+    return sheet([tiles[i : i + _COLUMNS] for i in range(0, len(tiles), _COLUMNS)])
 
 
 def _measured(title: str, image: NDArray[Any], clean: NDArray[Any]) -> Panel:

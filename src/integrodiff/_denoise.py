@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from integrodiff._checked_image import checked_image
+from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff._grey_range import grey_range
+from integrodiff.anscombe import PoissonGaussian
+from integrodiff.colour import Colour, ColourSpace, colour_space
 from integrodiff.engines import FloatImage, get_engine
 from integrodiff.errors import NoiseLevelWarning
-from integrodiff.models import DEFAULT_MODEL, Model, load_model
-from integrodiff.models._validation import nonnegative_number
+from integrodiff.models import Model, load_model
+from integrodiff.models._validation import (
+    nonnegative_number,
+    one_of,
+    positive_number,
+    sequence_of_numbers,
+)
+from integrodiff.noise import estimate_poisson_gaussian, estimate_sigma
+
+Noise: TypeAlias = Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonGaussian
+NOISES = ("gaussian", "poisson", "poisson-gaussian")
+
+_RANGE_OF_NOISE = 6.0
 
 
 def denoise(
     image: ArrayLike,
-    sigma: float,
+    sigma: float | Sequence[float] | NDArray[Any] | None = None,
     *,
     model: str | PathLike[str] | Model = DEFAULT_MODEL,
     data_range: float | None = None,
     channel_axis: int | None = None,
+    colour: Colour = "auto",
+    noise: Noise = "gaussian",
     engine: str = "auto",
     as_float: bool = False,
     callback: Callable[[int, FloatImage], object] | None = None,
 ) -> NDArray[Any]:
-    """Remove additive Gaussian noise from an image by nonlinear diffusion.
+    """Remove Gaussian noise, or that of counted photons, from an image by nonlinear diffusion.
 
     Parameters
     ----------
     image : array_like
         Grey image (rows, columns), or multichannel image with a ``channel_axis``. Integer or
         real floating point, without NaN or infinite values.
-    sigma : float
-        Standard deviation of the noise in the grey levels of ``image``. Zero returns a copy.
+    sigma : float or sequence of float, optional
+        Standard deviation of the noise in the grey levels of ``image``, for all channels or for
+        each. Zero returns a copy. If not given, it is estimated for every channel by
+        :func:`integrodiff.estimate_sigma`.
     model : {"iad-plus", "iad-deep", "iad-full", "iad", "iid", "eed", "pm"}, path or Model
         Name of a model that comes with the package, a model file, or a model.
     data_range : float, optional
@@ -45,17 +65,28 @@ def denoise(
         uint8; for other integers the smallest of 8, 10, 12, 14, 16, 24, 32 and 64 bits that
         holds the largest value, so 4095 for 12-bit data stored as uint16; for floating point 1
         if the values are in [0, 1] but for noise, and else an error. Give it for the images of
-        a series, so that all of them get the same.
+        a series, so that all of them get the same. With noise of photons, counted from the
+        offset; if not given, found from the values.
     channel_axis : int, optional
-        Axis of the channels. They share one structure tensor, so that edges stay aligned; their
-        noise is taken to have the same ``sigma`` in all of them.
-    engine : {"auto", "numpy", "torch"}
+        Axis of the channels. Transparency is no channel in this sense; leave it out.
+    colour : {"auto", "opponent", "joint", "separate"}
+        How channels are denoised. ``opponent`` is for red, green and blue: luminance and colour
+        differences by themselves. ``joint``: one structure tensor for all channels. ``separate``:
+        each channel by itself. ``auto`` takes three channels for red, green and blue, and is
+        ``joint`` for any other number.
+    noise : {"gaussian", "poisson", "poisson-gaussian"} or PoissonGaussian
+        ``gaussian`` noise has the same level everywhere, that of ``sigma``. ``poisson`` is for
+        photon counts, :class:`integrodiff.PoissonGaussian` for a detector with gain, offset and
+        readout noise, which ``poisson-gaussian`` estimates from the image.
+    engine : {"auto", "native", "numpy", "torch"}
         Who computes. ``auto`` takes the fastest that is present.
     as_float : bool
         Return an integer image's result as floating point, neither rounded nor clipped.
     callback : callable, optional
         Called as ``callback(step, image)`` after each step, counted from one, with a
-        floating-point image in the layout and the grey levels of the input.
+        floating-point image in the layout and the grey levels of the input. The groups of
+        channels that ``colour`` makes are denoised one after the other, and the steps of all of
+        them are counted: luminance first, then colours.
 
     Returns
     -------
@@ -80,7 +111,8 @@ def denoise(
     -----
     The computation runs in float32, and in float64 for float64 images and wide integers. The
     mean grey value of every channel is preserved and the Euclidean norm does not grow, up to
-    rounding and clipping.
+    rounding and clipping. With different noise levels this norm weighs each channel by the inverse
+    of its own, and for noise of photons it is that of the stabilised image, whose mean is kept.
 
     Examples
     --------
@@ -91,92 +123,138 @@ def denoise(
     >>> bool(result.std() < 0.2 * noisy.std())
     True
     """
-    array = _checked_image(image, channel_axis)
-    noise = nonnegative_number("sigma", sigma)
+    array = checked_image(image, channel_axis)
     chosen = model if isinstance(model, Model) else load_model(model)
     runner = get_engine(engine)
-    factor = 255.0 / grey_range(array, noise, data_range)
+    photons = photon_noise(noise, sigma, array, channel_axis)
     working = array.astype(_computing_dtype(array.dtype), copy=True)
-    if noise > 0:
-        working = _evolved(working, noise, chosen, factor, channel_axis, runner.evolve, callback)
+    if photons is None:
+        sigmas = noise_levels(sigma, array, channel_axis)
+        grey_levels = grey_range(array, float(sigmas.max()), data_range)
+    else:
+        working = photons.stabilise(working)
+        sigmas = np.ones(1 if channel_axis is None else array.shape[channel_axis])
+        grey_levels = stabilised_range(working, photons, data_range)
+    space = colour_space(colour, sigmas)
+    if space.groups:
+        _warn_outside_training(chosen, float(np.sqrt(np.mean(sigmas**2))) * 255 / grey_levels)
+        process = _Process(chosen, runner.evolve, 255 / grey_levels, space, channel_axis, photons)
+        working = process(working, callback)
     if as_float and np.issubdtype(array.dtype, np.integer):
         return working
     return _in_dtype(working, array.dtype)
 
 
-def _evolved(
-    image: FloatImage,
-    sigma: float,
-    model: Model,
-    factor: float,
+def photon_noise(
+    noise: Noise, sigma: object, image: NDArray[Any], channel_axis: int | None
+) -> PoissonGaussian | None:
+    """Return the noise of counted photons, given or estimated, or None if it is Gaussian."""
+    if not isinstance(noise, PoissonGaussian):
+        one_of("noise", noise, NOISES)
+        if noise == "gaussian":
+            return None
+    if sigma is not None:
+        raise ValueError(
+            "sigma is for Gaussian noise; for noise of photons give noise=PoissonGaussian(...) "
+            "with the gain, offset and readout noise of the detector"
+        )
+    if isinstance(noise, PoissonGaussian):
+        return noise
+    if noise == "poisson":
+        return PoissonGaussian()
+    return estimate_poisson_gaussian(image, channel_axis=channel_axis)
+
+
+def noise_levels(
+    sigma: float | Sequence[float] | NDArray[Any] | None,
+    image: NDArray[Any],
     channel_axis: int | None,
-    evolve: Callable[..., FloatImage],
-    callback: Callable[[int, FloatImage], object] | None,
-) -> FloatImage:
-    """Map to the scale [0, 255] with channels first, evolve there, and map back."""
-    _warn_outside_training(model, sigma * factor)
-    axis = -3 if channel_axis is None else channel_axis
-
-    def original(array: FloatImage) -> FloatImage:
-        moved = array[0] if channel_axis is None else np.moveaxis(array, -3, axis)
-        return moved / array.dtype.type(factor)
-
-    def observe(step: int, array: FloatImage) -> None:
-        if callback is not None:
-            callback(step, original(array))
-
-    watcher = None if callback is None else observe
-    canonical = image[None] if channel_axis is None else np.moveaxis(image, axis, -3)
-    scaled = canonical * image.dtype.type(factor)
-    result = original(evolve(scaled, model.evolution(sigma * factor), watcher))
-    if not np.isfinite(result).all():
-        raise ValueError(
-            f"the grey values, up to {np.abs(image).max():g}, are too large for {image.dtype} "
-            f"computations with a data range of {255 / factor:g}; check data_range"
-        )
-    return np.ascontiguousarray(result)
+) -> NDArray[np.float64]:
+    """Return the noise level of every channel, given or estimated."""
+    if sigma is None:
+        return np.atleast_1d(estimate_sigma(image, channel_axis=channel_axis))
+    channels = 1 if channel_axis is None else image.shape[channel_axis]
+    if channel_axis is not None and np.ndim(sigma) == 1:
+        return np.array(sequence_of_numbers("sigma", sigma, channels))
+    return np.full(channels, nonnegative_number("sigma", sigma))
 
 
-def _checked_image(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
-    """Return the image as an array that can be denoised, or say why it cannot."""
-    if isinstance(image, np.ma.MaskedArray):
-        raise TypeError("masked arrays are not supported: fill the masked pixels first")
-    array = np.asarray(image)
-    kind = array.dtype.kind
-    if kind not in "iuf":
-        what = {"b": "a boolean mask", "c": "complex", "O": "an array of Python objects"}
-        raise TypeError(
-            "image must be integer or real floating point, got "
-            f"{what.get(kind, f'dtype {array.dtype}')}"
-        )
-    if channel_axis is None:
-        if array.ndim != 2:
+def stabilised_range(
+    stabilised: FloatImage, photons: PoissonGaussian, data_range: float | None
+) -> float:
+    """Return the grey range of an image after the Anscombe transform.
+
+    Without a ``data_range`` it is that of the values. Noise of variance one alone has a range of
+    some standard deviations; an image of a smaller one has hardly any light, or no noise.
+    """
+    if data_range is None:
+        return max(float(np.ptp(stabilised)), _RANGE_OF_NOISE)
+    ends = photons.offset + np.array([0.0, positive_number("data_range", data_range)])
+    return float(np.diff(photons.stabilise(ends))[0])
+
+
+@dataclass(frozen=True)
+class _Process:
+    """All that happens between the input and the output image, both floating point.
+
+    Attributes
+    ----------
+    model, evolve
+        The model, and who computes.
+    factor : float
+        From the grey levels of the image to the scale [0, 255].
+    space : ColourSpace
+        How channels are denoised.
+    channel_axis : int, optional
+        Axis of the channels.
+    photons : PoissonGaussian, optional
+        What undoes the Anscombe transform.
+    """
+
+    model: Model
+    evolve: Callable[..., FloatImage]
+    factor: float
+    space: ColourSpace
+    channel_axis: int | None
+    photons: PoissonGaussian | None
+
+    def __call__(
+        self, image: FloatImage, callback: Callable[[int, FloatImage], object] | None
+    ) -> FloatImage:
+        """Evolve the groups of channels one after the other."""
+        axis = self.channel_axis
+        canonical = image[None] if axis is None else np.moveaxis(image, axis, 0)
+        scale = image.dtype.type(self.factor)
+        current = self.space.separated(canonical) * scale
+        steps_before = 0
+        for group in self.space.groups:
+
+            def observe(
+                step: int, evolved: FloatImage, rows: slice = group.rows, before: int = steps_before
+            ) -> None:
+                current[rows] = evolved
+                if callback is not None:
+                    callback(before + step, self._original(current / scale))
+
+            evolution = self.model.evolution(group.sigma * self.factor)
+            watcher = None if callback is None else observe
+            # A copy: what is watched is written over the channels, and an evolution with a pull
+            # still needs the input.
+            current[group.rows] = self.evolve(current[group.rows].copy(), evolution, watcher)
+            steps_before += evolution.steps
+        result = self._original(current / scale)
+        if not np.isfinite(result).all():
             raise ValueError(
-                f"image must have two axes, rows and columns, got shape {array.shape}; for "
-                "colour or other channels give channel_axis (often -1), and denoise the images "
-                "of a stack one by one"
+                f"the grey values, up to {np.abs(image).max():g}, are too large for {image.dtype} "
+                f"computations with a data range of {255 / self.factor:g}; check data_range"
             )
-    else:
-        if isinstance(channel_axis, bool) or not isinstance(channel_axis, (int, np.integer)):
-            raise TypeError(f"channel_axis must be an integer or None, got {channel_axis!r}")
-        if array.ndim != 3:
-            raise ValueError(
-                "an image with channel_axis must have three axes: rows, columns and channels; "
-                f"got shape {array.shape}"
-            )
-        if not -3 <= channel_axis < 3:
-            raise ValueError(
-                f"channel_axis {channel_axis} does not exist in an image of shape {array.shape}"
-            )
-    if array.size == 0:
-        raise ValueError(f"image is empty: its shape is {array.shape}")
-    if kind == "f" and not np.isfinite(array).all():
-        bad = int(array.size - np.isfinite(array).sum())
-        raise ValueError(
-            f"image has {bad} NaN or infinite values; replace them first, for example by the "
-            "median of their neighbours"
-        )
-    return array
+        return np.ascontiguousarray(result)
+
+    def _original(self, channels: FloatImage) -> FloatImage:
+        """Return the layout and the grey levels of the input."""
+        mixed = self.space.mixed(channels)
+        image = mixed[0] if self.channel_axis is None else np.moveaxis(mixed, 0, self.channel_axis)
+        return image if self.photons is None else self.photons.restore(image)
 
 
 def _computing_dtype(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
@@ -211,5 +289,5 @@ def _warn_outside_training(model: Model, sigma: float) -> None:
             f"{lowest:g} to {highest:g} that the model was trained for; check sigma and "
             "data_range",
             NoiseLevelWarning,
-            stacklevel=4,
+            stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""The command line: ``integrodiff denoise``, ``demo``, ``train``, ``reproduce`` and ``info``.
+"""The command line: ``integrodiff denoise``, ``compare``, ``explain``, ``demo`` and others.
 
 ====  ==============================================================================
 code  meaning
@@ -24,8 +24,10 @@ from typing import Annotated
 import typer
 
 from integrodiff._version import __version__
+from integrodiff.cli.compare import compare
 from integrodiff.cli.demo import demo
 from integrodiff.cli.denoise import denoise
+from integrodiff.cli.explain import explain
 from integrodiff.cli.info import info
 from integrodiff.cli.reproduce import reproduce
 from integrodiff.cli.train import train
@@ -52,6 +54,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=_EPILOG)(denoise)
+app.command(epilog=_EPILOG)(compare)
+app.command(epilog=_EPILOG)(explain)
 app.command(epilog=_EPILOG)(demo)
 app.command(epilog=_EPILOG)(train)
 app.command(epilog=_EPILOG)(reproduce)

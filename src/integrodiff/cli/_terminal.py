@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import traceback
 import warnings
@@ -115,9 +116,19 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[], No
         yield lambda: bar.advance(task)
 
 
+def require_matplotlib() -> None:
+    """End the program if nothing can be drawn here."""
+    if importlib.util.find_spec("matplotlib") is None:
+        stop(
+            ExitCode.USAGE,
+            "figures need Matplotlib, which is not installed; install it with: "
+            "pip install 'integrodiff[plot]'",
+        )
+
+
 def _in_words_of_the_command_line(text: str) -> str:
     """Name options as they are given here, not as arguments of the Python functions."""
-    return text.replace("data_range", "--data-range")
+    return text.replace("data_range", "--data-range").replace("give sigma", "give --sigma")
 
 
 def _printable(text: str) -> str:

@@ -6,10 +6,22 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from integrodiff._default_model import DEFAULT_MODEL
+from integrodiff.cli._files import refuse_output_over_inputs
+from integrodiff.cli._models import loaded_model
+from integrodiff.cli._noise import (
+    Gain,
+    NoiseFound,
+    NoiseKind,
+    NoiseOptions,
+    Offset,
+    Readout,
+    Sigma,
+)
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
@@ -21,8 +33,13 @@ from integrodiff.cli._terminal import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from integrodiff._image_files import ImageHeader, ImageReader, Page
+    from integrodiff.colour import Colour
     from integrodiff.models import Model
+
+_ANY_LEVEL = 25.0
 
 
 def denoise(
@@ -35,19 +52,14 @@ def denoise(
             "from the same format .dcm, .nii, .nii.gz, .zarr.",
         ),
     ],
-    sigma: Annotated[
-        float,
-        typer.Option(
-            metavar="S", help="Standard deviation of the noise, in the grey levels of the image."
-        ),
-    ],
+    sigma: Sigma = None,
     model: Annotated[
         str,
         typer.Option(
             metavar="NAME|FILE.json",
             help="iad-plus, iad-deep, iad-full, iad, iid, eed, pm, or a model file.",
         ),
-    ] = "iad-plus",
+    ] = DEFAULT_MODEL,
     engine: Annotated[
         str,
         typer.Option(
@@ -64,6 +76,17 @@ def denoise(
             show_default=False,
         ),
     ] = None,
+    colour: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|opponent|joint|separate",
+            help="How channels are denoised; auto is opponent for RGB, joint for others.",
+        ),
+    ] = "auto",
+    noise: NoiseKind = "gaussian",
+    gain: Gain = None,
+    offset: Offset = None,
+    readout: Readout = None,
     as_float: Annotated[
         bool,
         typer.Option(
@@ -78,24 +101,28 @@ def denoise(
         typer.Option("--quiet", "-q", help="No progress bar and no summary; warnings stay."),
     ] = False,
 ) -> None:
-    """Remove additive Gaussian noise from an image file.
+    """Remove noise from an image file.
 
     The result has the size, number type and colours of the input. Alpha channels, colour
     profiles and other metadata are carried over. The pages of a stack are denoised one by one,
     and no more than that is held in memory. OUT appears only when it is complete, and never
     replaces IN.
 
-    Example: `integrodiff denoise noisy.png clean.png --sigma 25`
+    Examples: `integrodiff denoise noisy.png clean.png`, or with the noise level known
+    `integrodiff denoise noisy.png clean.png --sigma 25`
     """
     with exit_codes(), plain_warnings():
         _run(
             _Request(
                 input=input,
                 output=output,
-                sigma=sigma,
+                noise=NoiseOptions(
+                    sigma=sigma, kind=noise, gain=gain, offset=offset, readout=readout
+                ),
                 model=model,
                 engine=engine,
                 data_range=data_range,
+                colour=colour,
                 as_float=as_float,
                 overwrite=overwrite,
                 quiet=quiet,
@@ -109,10 +136,11 @@ class _Request:
 
     input: Path
     output: Path
-    sigma: float
+    noise: NoiseOptions
     model: str
     engine: str
     data_range: float | None
+    colour: str
     as_float: bool
     overwrite: bool
     quiet: bool
@@ -133,11 +161,12 @@ def _run(request: _Request) -> None:
     from integrodiff.errors import ImageFileError
 
     start = time.perf_counter()
-    _check_numbers(request)
+    request.noise.check()
+    _check_options(request)
     with stopping(ExitCode.USAGE, ValueError, ImportError, OSError):
         engine = get_engine(request.engine).name
-    model = _loaded_model(request.model)
-    _refuse_output_over_input(request)
+    model = loaded_model(request.model)
+    refuse_output_over_inputs(request.output, [request.input])
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
         check_output_path(request.output, overwrite=request.overwrite)
         with open_image(request.input) as source:
@@ -146,97 +175,89 @@ def _run(request: _Request) -> None:
             dtype = np.dtype(np.float32) if request.as_float else source.header.dtype
             header = source.header.with_dtype(dtype)
             check_output(request.output, header, overwrite=request.overwrite)
-            data_range = _data_range(source, request)
+            survey = _survey(source, request)
             with create_image(request.output, header, overwrite=request.overwrite) as result:
-                for page in _denoised(source, request, model, engine, data_range):
+                for page in _denoised(source, request, survey, model, engine):
                     result.write(page)
     for note in result.notes:
         say(f"{request.output}: {note}", label="note", style="bold")
     if not request.quiet:
-        say(_summary(request, header, engine, time.perf_counter() - start))
+        say(_summary(request, header, survey.noise, engine, time.perf_counter() - start))
 
 
-def _check_numbers(request: _Request) -> None:
-    """Refuse numbers that no image can be denoised with."""
-    from integrodiff.models._validation import nonnegative_number, positive_number
+def _check_options(request: _Request) -> None:
+    """Refuse options that no image can be denoised with."""
+    from integrodiff.colour import COLOURS
+    from integrodiff.models._validation import one_of, positive_number
 
     with stopping(ExitCode.USAGE, ValueError, TypeError):
-        nonnegative_number("sigma", request.sigma)
+        one_of("--colour", request.colour, COLOURS)
         if request.data_range is not None:
             positive_number("data_range", request.data_range)
 
 
-def _loaded_model(name: str) -> Model:
-    """Return the model; a wrong name is wrong usage, a bad file is bad input."""
-    from integrodiff.models import MODEL_NAMES, load_model
+@dataclass(frozen=True)
+class _Survey:
+    """What all pages of an image have in common."""
 
-    is_file = name not in MODEL_NAMES and Path(name).suffix == ".json"
-    try:
-        return load_model(name)
-    except OSError as error:
-        stop(ExitCode.INPUT, f"{name}: the model file cannot be read: {error.strerror or error}")
-    except ValueError as error:
-        stop(ExitCode.INPUT if is_file else ExitCode.USAGE, str(error))
+    noise: NoiseFound
+    data_range: float | None
 
 
-def _refuse_output_over_input(request: _Request) -> None:
-    """Refuse to write over the input or into it, whatever name or link it goes by."""
-    try:
-        folders = [request.output, *request.output.resolve().parents]
-        same = any(folder.exists() and request.input.samefile(folder) for folder in folders)
-    except (OSError, ValueError):
-        return  # one of them does not exist or cannot be looked at, which others report
-    if same:
-        stop(
-            ExitCode.OUTPUT,
-            f"{request.output} is the input itself, or in it, and the input is never changed; give "
-            "OUT another name",
-        )
-
-
-def _data_range(source: ImageReader, request: _Request) -> float:
-    """Return one grey range for all pages; they are read for it only if it depends on them."""
+def _survey(source: ImageReader, request: _Request) -> _Survey:
+    """Return noise and grey range of all pages; they are read for it only if it depends on them."""
     import numpy as np
 
-    from integrodiff._grey_range import grey_range
+    header, options = source.header, request.noise
+    wanted = options.pages_wanted(header.pages)
+    range_is_open = request.data_range is None and (
+        header.dtype != np.uint8 or options.kind != "gaussian"
+    )
+    extremes: list[NDArray[Any]] = [np.zeros(2, header.dtype)]
 
-    dtype = source.header.dtype
-    extremes = np.zeros(2, dtype)
-    if dtype.kind == "f" or (request.data_range is None and dtype != np.uint8):
-        found = [(page.pixels.min(), page.pixels.max()) for page in source.pages()]
-        extremes = np.array(found, dtype)
-    if dtype.kind == "f" and not np.isfinite(extremes).all():
-        stop(
-            ExitCode.INPUT,
-            f"{request.input}: has NaN or infinite values; replace them first, for example by "
-            "the median of their neighbours",
-        )
+    def watched() -> Iterator[NDArray[Any]]:
+        extremes.clear()
+        for number, page in enumerate(source.pages()):
+            extremes.append(np.array([page.pixels.min(), page.pixels.max()]))
+            if header.dtype.kind == "f" and not np.isfinite(extremes[-1]).all():
+                stop(
+                    ExitCode.INPUT,
+                    f"{request.input}: has NaN or infinite values; replace them first, for "
+                    "example by the median of their neighbours",
+                )
+            if number in wanted:
+                yield page.pixels
+
+    pages = watched() if wanted or range_is_open or header.dtype.kind == "f" else iter(())
+    noise = options.found(pages, header.channel_axis, header.channels)
+    for _ in pages:
+        pass  # pages after the last one that was wanted, or all
     with stopping(ExitCode.USAGE, ValueError):
-        return grey_range(extremes, request.sigma, request.data_range)
+        return _Survey(noise, _common_range(np.array(extremes), noise, request.data_range))
 
 
 def _denoised(
-    source: ImageReader, request: _Request, model: Model, engine: str, data_range: float
+    source: ImageReader, request: _Request, survey: _Survey, model: Model, engine: str
 ) -> Iterator[Page]:
-    """Denoise page by page, all pages with the same grey range."""
+    """Denoise page by page, all pages with the same noise and the same grey range."""
     import numpy as np
 
     import integrodiff
 
+    header = source.header
+    colour = cast("Colour", request.colour)  # checked before
     with stopping(ExitCode.USAGE, ValueError):
-        steps = 0
-        if request.sigma > 0:
-            steps = model.evolution(request.sigma * 255 / data_range).steps
-    total = steps * source.header.pages
-    with progress(request.input.name, total, quiet=request.quiet) as advance:
+        steps = _steps_of_a_page(model, survey.noise, colour, header.channels)
+    with progress(request.input.name, steps * header.pages, quiet=request.quiet) as advance:
         for page in source.pages():
             with stopping(ExitCode.USAGE, ValueError, ImportError):
                 pixels = integrodiff.denoise(
                     page.pixels,
-                    request.sigma,
+                    **survey.noise.arguments(header.channel_axis),
                     model=model,
-                    data_range=data_range,
-                    channel_axis=source.header.channel_axis,
+                    data_range=survey.data_range,
+                    channel_axis=header.channel_axis,
+                    colour=colour,
                     engine=engine,
                     as_float=request.as_float,
                     callback=_step_counter(advance),
@@ -249,12 +270,39 @@ def _step_counter(advance: Callable[[], None] | None) -> Callable[[int, Any], ob
     return None if advance is None else lambda step, image: advance()
 
 
-def _summary(request: _Request, image: ImageHeader, engine: str, seconds: float) -> str:
+def _steps_of_a_page(model: Model, noise: NoiseFound, colour: Colour, channels: int) -> int:
+    """Return how many steps a page takes, those of all groups of channels."""
+    import numpy as np
+
+    from integrodiff.colour import colour_space
+
+    levels = np.ones(channels) if noise.sigma is None else np.array(noise.sigma)
+    groups = colour_space(colour, levels).groups
+    # The number of steps is a setting of a model; it does not depend on the noise level.
+    return len(groups) * model.evolution(_ANY_LEVEL).steps
+
+
+def _common_range(
+    extremes: NDArray[Any], noise: NoiseFound, data_range: float | None
+) -> float | None:
+    """Return the grey range of all pages."""
+    from integrodiff._grey_range import grey_range
+
+    if noise.sigma is not None:
+        return grey_range(extremes, max(noise.sigma), data_range)
+    if data_range is None and noise.photons is not None:
+        return max(float(extremes.max()) - noise.photons.offset, noise.photons.gain)
+    return data_range
+
+
+def _summary(
+    request: _Request, image: ImageHeader, noise: NoiseFound, engine: str, seconds: float
+) -> str:
     """Return what was done, in one line."""
     height, width = image.size
     pages = f", {image.pages} pages" if image.pages > 1 else ""
     return (
         f"{request.input} -> {request.output}: {width} x {height}{pages}, {image.dtype}, "
-        f"{image.kind}, {Path(request.model).name} at sigma {request.sigma:g}, engine {engine}, "
+        f"{image.kind}, {Path(request.model).name} at {noise}, engine {engine}, "
         f"{seconds:.1f} s"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from integrodiff.cli._terminal import (
     exit_codes,
     plain_warnings,
     progress,
+    require_matplotlib,
     say,
     stop,
     stopping,
@@ -152,7 +152,7 @@ def _run(request: _Request) -> None:
         names = _target_names(request)
     targets = [TARGETS[name] for name in names]
     if any(target.draws for target in targets):
-        _require_matplotlib()
+        require_matplotlib()
     if request.train:
         require_torch(request.device)
     _check_output(request.output)
@@ -189,15 +189,6 @@ def _target_names(request: _Request) -> list[str]:
         if given and not request.train:
             raise ValueError(f"{option} is for the training; give --train as well, or leave it out")
     return [name for name in TARGETS if name in request.targets or _ALL in request.targets]
-
-
-def _require_matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        stop(
-            ExitCode.USAGE,
-            "figures need Matplotlib, which is not installed; install it with: "
-            "pip install 'integrodiff[plot]'",
-        )
 
 
 def _check_output(folder: Path) -> None:

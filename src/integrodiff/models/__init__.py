@@ -8,7 +8,6 @@ from integrodiff.models.classical import EED, PeronaMalik
 from integrodiff.models.compact import CompactDiffusion, PowerLaws
 from integrodiff.models.deep import DeepDiffusion
 from integrodiff.models.files import (
-    DEFAULT_MODEL,
     MODEL_NAMES,
     load_model,
     model_from_json,
@@ -19,7 +18,6 @@ from integrodiff.models.integrodifferential import IAD, IID
 from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid
 
 __all__ = [
-    "DEFAULT_MODEL",
     "EED",
     "IAD",
     "IID",

@@ -27,9 +27,6 @@ SCHEMA, VERSION = "integrodiff-model", 1
 MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full", "iad-plus", "iad-deep")
 """Names of the models that come with the package."""
 
-DEFAULT_MODEL = "iad-plus"
-"""The model to denoise with where none is named."""
-
 RESEARCH_MODELS = ("iad-smooth",)
 """Further models for experiments, not meant for denoising; they load by name as well."""
 

@@ -19,8 +19,10 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save_figure(figure: Figure, path: Path, *, dots_per_inch: int = 150) -> Path:
+def save_figure(
+    figure: Figure, path: Path, *, dots_per_inch: int = 150, overwrite: bool = True
+) -> Path:
     """Write a figure as PNG, whole or not at all; return the path."""
-    with atomic_write(path, overwrite=True) as temporary:
+    with atomic_write(path, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format="png", dpi=dots_per_inch)
     return path

@@ -28,7 +28,14 @@ from integrodiff.stages.scale_space import (
     increments,
 )
 from integrodiff.stages.stability import stable_step, step_table
-from integrodiff.stages.step import evolve, explicit_step, velocity
+from integrodiff.stages.step import (
+    energy_of,
+    evolve,
+    explicit_step,
+    scales_in_flux,
+    structure_of,
+    velocity,
+)
 from integrodiff.stages.structure_tensor import (
     SymmetricTensor,
     multiscale_energy,
@@ -53,6 +60,7 @@ __all__ = [
     "diffusivity",
     "discrete_gaussian",
     "divergence",
+    "energy_of",
     "evolve",
     "explicit_step",
     "gradient",
@@ -63,8 +71,10 @@ __all__ = [
     "multiscale_energy",
     "multiscale_structure_tensor",
     "nonnegativity_divergence",
+    "scales_in_flux",
     "stable_step",
     "step_table",
+    "structure_of",
     "trace_tensor",
     "velocity",
 ]

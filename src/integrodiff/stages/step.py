@@ -10,7 +10,7 @@ and the order of the stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxtyping import Float
 
@@ -22,6 +22,7 @@ from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.gradient import gradient
 from integrodiff.stages.scale_space import cascade, cascade_adjoint
 from integrodiff.stages.structure_tensor import (
+    SymmetricTensor,
     multiscale_energy,
     multiscale_structure_tensor,
     trace_tensor,
@@ -45,25 +46,19 @@ def velocity(
 
 def _flows(smoothed: Sequence[Array], term: Term, evolution: Evolution) -> dict[int, Array]:
     """Return the flow of one term at each scale that has one."""
-    in_coupling = [i for i, weight in enumerate(term.coupling_weights) if not _is_zero(weight)]
-    in_flux = [i for i, weight in enumerate(term.flux_weights) if not _is_zero(weight)]
+    in_flux = scales_in_flux(term)
     if not in_flux:
         return {}
-    in_coupling = in_coupling or in_flux[:1]  # of weight zero: diffusion without any edges
-    weights = [term.coupling_weights[i] for i in in_coupling]
     if term.order > 1:
-        found = {i: derivatives(smoothed[i], term.order) for i in {*in_coupling, *in_flux}}
-        energy = multiscale_energy([found[i] for i in in_coupling], weights)
+        needed = {*_scales_in_coupling(term), *in_flux}
+        found = {i: derivatives(smoothed[i], term.order) for i in needed}
+        energy = _energy(found, term)
         return {
             i: -term.flux_weights[i]
             * derivatives_adjoint(_scaled(found[i], energy, term.contrasts[i]), term.order)
             for i in in_flux
         }
-    structure = multiscale_structure_tensor(
-        [gradient(smoothed[i], evolution.discretisation) for i in in_coupling], weights
-    )
-    if term.coupling == "trace":
-        structure = trace_tensor(structure)
+    structure = structure_of(smoothed, term, evolution)
     return {
         i: term.flux_weights[i]
         * divergence(
@@ -74,6 +69,37 @@ def _flows(smoothed: Sequence[Array], term: Term, evolution: Evolution) -> dict[
         )
         for i in in_flux
     }
+
+
+def structure_of(smoothed: Sequence[Array], term: Term, evolution: Evolution) -> SymmetricTensor:
+    """Return what a term of order one takes for the structure of the image, at all its scales."""
+    scales = _scales_in_coupling(term)
+    structure = multiscale_structure_tensor(
+        [gradient(smoothed[i], evolution.discretisation) for i in scales],
+        [term.coupling_weights[i] for i in scales],
+    )
+    return trace_tensor(structure) if term.coupling == "trace" else structure
+
+
+def energy_of(smoothed: Sequence[Array], term: Term) -> Array:
+    """Return the same of a term of higher order, a sum of squares."""
+    found = {i: derivatives(smoothed[i], term.order) for i in _scales_in_coupling(term)}
+    return _energy(found, term)
+
+
+def scales_in_flux(term: Term) -> list[int]:
+    """Return the numbers of the scales at which a term has a flow."""
+    return [i for i, weight in enumerate(term.flux_weights) if not _is_zero(weight)]
+
+
+def _scales_in_coupling(term: Term) -> list[int]:
+    found = [i for i, weight in enumerate(term.coupling_weights) if not _is_zero(weight)]
+    return found or scales_in_flux(term)[:1]  # of weight zero: diffusion without any edges
+
+
+def _energy(found: Mapping[int, Sequence[Array]], term: Term) -> Array:
+    scales = _scales_in_coupling(term)
+    return multiscale_energy([found[i] for i in scales], [term.coupling_weights[i] for i in scales])
 
 
 def _scaled(parts: Sequence[Array], energy: Array, contrast: Scalar) -> list[Array]:

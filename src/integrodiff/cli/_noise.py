@@ -1,0 +1,167 @@
+"""What the options of commands say about the noise of an image, and what they leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from integrodiff.cli._terminal import ExitCode, stop, stopping
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from integrodiff.anscombe import PoissonGaussian
+
+Sigma = Annotated[
+    float | None,
+    typer.Option(
+        metavar="S",
+        help="Standard deviation of the noise, in the grey levels of the image. Estimated for "
+        "every channel if it is not given.",
+        show_default=False,
+    ),
+]
+NoiseKind = Annotated[
+    str,
+    typer.Option(
+        metavar="gaussian|poisson|poisson-gaussian",
+        help="Noise of one level everywhere; photon counts; or a detector with gain, offset and "
+        "readout noise, estimated if --gain is not given.",
+    ),
+]
+Gain = Annotated[
+    float | None, typer.Option(metavar="G", help="Grey levels for each photon.", show_default=False)
+]
+Offset = Annotated[
+    float | None, typer.Option(metavar="O", help="Grey value without light.", show_default=False)
+]
+Readout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="R", help="Noise of the detector without light, in grey levels.", show_default=False
+    ),
+]
+
+# An estimate from more pages takes longer, and is hardly better.
+_MOST_PAGES = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseFound:
+    """The noise of an image, complete.
+
+    Attributes
+    ----------
+    sigma : tuple of float, optional
+        Noise level of each channel, if the noise is Gaussian.
+    photons : PoissonGaussian, optional
+        The detector, if it counts photons.
+    estimated : bool
+        Whether the image said so, and not the user.
+    """
+
+    sigma: tuple[float, ...] | None = None
+    photons: PoissonGaussian | None = None
+    estimated: bool = False
+
+    def arguments(self, channel_axis: int | None) -> dict[str, Any]:
+        """Return the arguments of ``integrodiff.denoise``."""
+        if self.photons is not None:
+            return {"noise": self.photons}
+        levels = self.sigma or ()
+        return {"sigma": levels[0] if channel_axis is None else levels}
+
+    def __str__(self) -> str:
+        if self.photons is not None:
+            numbers = {name: getattr(self.photons, name) for name in ("gain", "offset", "readout")}
+            text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        else:
+            values = dict.fromkeys(f"{value:.4g}" for value in self.sigma or ())
+            text = f"sigma {', '.join(values)}"
+        return f"{text} (estimated)" if self.estimated else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOptions:
+    """The noise as far as the options say it."""
+
+    sigma: float | None = None
+    kind: str = "gaussian"
+    gain: float | None = None
+    offset: float | None = None
+    readout: float | None = None
+
+    def check(self) -> None:
+        """Refuse options that contradict each other, and impossible numbers."""
+        from integrodiff._denoise import NOISES
+        from integrodiff.models._validation import nonnegative_number, one_of
+
+        with stopping(ExitCode.USAGE, ValueError, TypeError):
+            one_of("--noise", self.kind, NOISES)
+            if self.sigma is not None:
+                nonnegative_number("sigma", self.sigma)
+            self._known_detector()
+        given = {"--gain": self.gain, "--offset": self.offset, "--readout": self.readout}
+        named = [name for name, value in given.items() if value is not None]
+        if named and self.kind != "poisson-gaussian":
+            stop(ExitCode.USAGE, f"{', '.join(named)} needs --noise poisson-gaussian")
+        if self.readout is not None and self.gain is None:
+            stop(ExitCode.USAGE, "--readout needs --gain; without both they are estimated")
+        if self.sigma is not None and self.kind != "gaussian":
+            stop(ExitCode.USAGE, f"--sigma is for Gaussian noise, not for --noise {self.kind}")
+
+    def pages_wanted(self, count: int) -> frozenset[int]:
+        """Return which of the pages an estimate is made from; none if nothing is left open."""
+        import numpy as np
+
+        if self.sigma is not None or self.gain is not None or self.kind == "poisson":
+            return frozenset()
+        return frozenset(np.linspace(0, count - 1, min(count, _MOST_PAGES)).astype(int).tolist())
+
+    def found(
+        self, pages: Iterable[NDArray[Any]], channel_axis: int | None, channels: int
+    ) -> NoiseFound:
+        """Return the noise; what is left open is estimated from the wanted pages, taken in turn."""
+        import numpy as np
+
+        from integrodiff import PoissonGaussian, estimate_sigma
+
+        if self.kind == "poisson":
+            return NoiseFound(photons=PoissonGaussian())
+        known = self._known_detector()
+        if known is not None:
+            return NoiseFound(photons=known)
+        if self.sigma is not None:
+            return NoiseFound(sigma=(self.sigma,) * channels)
+        with stopping(ExitCode.USAGE, ValueError):
+            if self.kind == "poisson-gaussian":
+                return self._estimated_detector(np.stack(list(pages)), channel_axis)
+            levels = [
+                np.atleast_1d(estimate_sigma(page, channel_axis=channel_axis)) for page in pages
+            ]
+        middle = np.median(np.stack(levels), axis=0)
+        return NoiseFound(sigma=tuple(float(level) for level in middle), estimated=True)
+
+    def _known_detector(self) -> PoissonGaussian | None:
+        """Return the detector, if its gain is given."""
+        from integrodiff import PoissonGaussian
+
+        if self.gain is None:
+            return None
+        offset, readout = self.offset or 0.0, self.readout or 0.0
+        return PoissonGaussian(gain=self.gain, offset=offset, readout=readout)
+
+    def _estimated_detector(self, pages: NDArray[Any], channel_axis: int | None) -> NoiseFound:
+        """Return the detector that the pages, laid side by side, say."""
+        import numpy as np
+
+        from integrodiff import estimate_poisson_gaussian
+
+        # Pages become further channels, which are taken to have the same noise.
+        channels = pages if channel_axis is None else np.moveaxis(pages, channel_axis, 1)
+        stacked = channels.reshape(-1, *channels.shape[-2:])
+        found = estimate_poisson_gaussian(stacked, channel_axis=0, offset=self.offset)
+        return NoiseFound(photons=found, estimated=True)

@@ -1,0 +1,139 @@
+"""``integrodiff compare``: two images side by side, what was removed, and how good it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from integrodiff.cli._files import page_of, refuse_output_over_inputs
+from integrodiff.cli._terminal import ExitCode, exit_codes, plain_warnings, say, stop, stopping
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from integrodiff._comparison import Region
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="The noisy image.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The denoised image.")],
+    output: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where to write the comparison, as an image.")
+    ] = Path("comparison.png"),
+    clean: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The image without noise; then PSNR and SSIM are printed."
+        ),
+    ] = None,
+    zoom: Annotated[
+        tuple[int, int, int] | None,
+        typer.Option(
+            metavar="ROW COLUMN SIZE",
+            help="The square to show enlarged; by default the one with the most structure.",
+            show_default=False,
+        ),
+    ] = None,
+    page: Annotated[int, typer.Option(min=1, help="Which page of a stack.")] = 1,
+    data_range: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R",
+            help="Difference of the largest and smallest grey value that the images could have, "
+            "for PSNR and SSIM. By default as in `integrodiff denoise`.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the comparison if it exists.")
+    ] = False,
+) -> None:
+    """Draw two images side by side, with what was removed, and a part of each enlarged.
+
+    The removed noise is drawn around grey, four of its standard deviations from grey to black and
+    to white: what has the shape of the objects in the image was no noise. With a clean image, PSNR
+    and SSIM of both images are printed, and the PSNR is written into the picture.
+
+    Example: `integrodiff compare noisy.png clean.png --output comparison.png`
+    """
+    with exit_codes(), plain_warnings():
+        _run(before, after, output, clean, zoom, page, data_range, overwrite)
+
+
+def _run(
+    before: Path,
+    after: Path,
+    output: Path,
+    clean: Path | None,
+    zoom: tuple[int, int, int] | None,
+    page: int,
+    data_range: float | None,
+    overwrite: bool,
+) -> None:
+    from integrodiff._comparison import busiest_region, comparison_sheet
+    from integrodiff._grey_range import grey_range
+    from integrodiff._image_files import ImageFile, check_output_path, write_image
+    from integrodiff.errors import ImageFileError
+
+    inputs = [before, after] if clean is None else [before, after, clean]
+    refuse_output_over_inputs(output, inputs)
+    with stopping(ExitCode.OUTPUT, ImageFileError):
+        check_output_path(output, overwrite=overwrite)
+    images = [page_of(path, page) for path in inputs]
+    for path, image in zip(inputs[1:], images[1:], strict=True):
+        if image.shape != images[0].shape:
+            stop(
+                ExitCode.INPUT,
+                f"{path} has the shape {_shape(image)} and {before} {_shape(images[0])}; "
+                "only images of the same size and colours can be compared",
+            )
+    with stopping(ExitCode.USAGE, ValueError, TypeError):
+        # The image with the least noise says most about the range.
+        span = grey_range(images[-1], 0.0, data_range)
+    region = busiest_region(images[-1]) if zoom is None else _region(zoom, images[0])
+    if clean is not None:
+        _print_table(inputs, images, span)
+    picture = comparison_sheet(
+        images[0], images[1], None if clean is None else images[2], region, span
+    )
+    with stopping(ExitCode.OUTPUT, ImageFileError):
+        write_image(output, ImageFile(pixels=picture, channel_axis=-1), overwrite=overwrite)
+    say(f"The comparison is in {output}")
+
+
+def _region(zoom: tuple[int, int, int], image: NDArray[Any]) -> Region:
+    """Return the part to enlarge, which must lie in the image."""
+    from integrodiff._comparison import Region
+
+    top, left, size = zoom
+    height, width = image.shape[:2]
+    if min(top, left) < 0 or size < 1 or top + size > height or left + size > width:
+        stop(
+            ExitCode.USAGE,
+            f"--zoom {top} {left} {size} is not inside the image of {height} rows and {width} "
+            "columns",
+        )
+    return Region(top=top, left=left, size=size)
+
+
+def _shape(image: NDArray[Any]) -> str:
+    return " x ".join(map(str, image.shape))
+
+
+def _print_table(paths: list[Path], images: list[NDArray[Any]], span: float) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from integrodiff._comparison import quality
+
+    table = Table(box=box.SIMPLE)
+    for name in ("image", "PSNR \\[dB]", "SSIM"):
+        table.add_column(name, justify="left" if name == "image" else "right")
+    for path, image in zip(paths[:2], images[:2], strict=True):
+        found = quality(image, images[2], span)
+        table.add_row(Text(str(path)), f"{found.psnr:.2f}", f"{found.ssim:.3f}")
+    Console(highlight=False).print(table)

@@ -1,0 +1,177 @@
+"""Noise levels and detectors that are estimated from images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from integrodiff import (
+    ENGINE_NAMES,
+    PoissonGaussian,
+    denoise,
+    estimate_poisson_gaussian,
+    estimate_sigma,
+)
+
+
+@pytest.fixture(scope="module")
+def camera() -> NDArray[np.float64]:
+    from skimage.data import camera
+
+    image: NDArray[np.float64] = camera()[:256, :256].astype(np.float64)
+    return image
+
+
+def normal(shape: tuple[int, ...], sigma: float, seed: int = 0) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(0, sigma, shape)
+
+
+class TestEstimateSigma:
+    @pytest.mark.parametrize("sigma", [5, 15, 25, 60])
+    def test_photograph(self, camera: NDArray[np.float64], sigma: float) -> None:
+        found = estimate_sigma(camera + normal(camera.shape, sigma))
+        assert isinstance(found, float)
+        assert found == pytest.approx(sigma, rel=0.1)
+
+    @pytest.mark.parametrize("texture", ["brick", "gravel"])
+    def test_textures(self, texture: str) -> None:
+        from skimage import data
+
+        image = getattr(data, texture)()[:256, :256].astype(np.float64)
+        assert estimate_sigma(image + normal(image.shape, 20)) == pytest.approx(20, rel=0.1)
+
+    @pytest.mark.parametrize("size", [24, 48, 64])
+    def test_small_images_are_not_underestimated(self, size: int) -> None:
+        ramp = np.add.outer(np.arange(size), 2 * np.arange(size))
+        found = [float(estimate_sigma(ramp + normal((size, size), 10, i))) for i in range(10)]
+        assert np.mean(found) == pytest.approx(10, rel=0.07)
+
+    def test_all_channels_have_their_own(self, camera: NDArray[np.float64]) -> None:
+        image = np.stack([camera + normal(camera.shape, s, s) for s in (10, 20, 40)])
+        found = estimate_sigma(image, channel_axis=0)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_allclose(found, [10, 20, 40], rtol=0.1)
+        by_last = estimate_sigma(np.moveaxis(image, 0, -1), channel_axis=-1)
+        np.testing.assert_array_equal(by_last, found)
+
+    def test_unit_does_not_matter(self, camera: NDArray[np.float64]) -> None:
+        image = camera + normal(camera.shape, 20)
+        found = estimate_sigma(image)
+        for factor in (1e-200, 1e-3, 1e150):
+            assert estimate_sigma(image * factor) / factor == pytest.approx(found, rel=1e-6)
+
+    def test_clipped_and_empty_parts_are_left_aside(self) -> None:
+        """A bright disc on black: half of the image shows no noise, or half of the noise."""
+        y, x = np.mgrid[:200, :200]
+        disc = np.where((y - 100) ** 2 + (x - 100) ** 2 < 70**2, 120.0, 0.0)
+        noisy = np.clip(np.rint(disc + normal(disc.shape, 15)), 0, 255).astype(np.uint8)
+        assert estimate_sigma(noisy) == pytest.approx(15, rel=0.1)
+        masked = np.where(disc > 0, disc + normal(disc.shape, 15), -7.0)
+        assert estimate_sigma(masked) == pytest.approx(15, rel=0.1)
+
+    def test_no_noise(self) -> None:
+        assert estimate_sigma(np.full((30, 30), 7, np.uint8)) == 0
+        assert estimate_sigma(np.add.outer(np.arange(64.0), np.arange(64.0))) < 1e-6
+
+    def test_huge_images_take_a_part_of_the_patches(self) -> None:
+        image = normal((1200, 1100), 20).astype(np.float32)
+        assert estimate_sigma(image) == pytest.approx(20, rel=0.03)
+
+    @pytest.mark.parametrize("shape", [(1, 1), (5, 400), (19, 19)])
+    def test_too_small(self, shape: tuple[int, int]) -> None:
+        image = np.arange(np.prod(shape)).reshape(shape)
+        if image.size == 1:
+            assert estimate_sigma(image) == 0
+            return
+        with pytest.raises(ValueError, match=r"too small to estimate .* give sigma"):
+            estimate_sigma(image)
+
+    def test_bad_images(self) -> None:
+        with pytest.raises(ValueError, match="NaN"):
+            estimate_sigma(np.full((30, 30), np.nan))
+        with pytest.raises(ValueError, match="channel_axis"):
+            estimate_sigma(np.zeros((30, 30, 3)))
+
+
+class TestBlindDenoising:
+    def test_is_that_with_the_estimate(self, camera: NDArray[np.float64]) -> None:
+        image = camera[:64, :80] + normal((64, 80), 20)
+        sigma = float(estimate_sigma(image))
+        expected = denoise(image, sigma, data_range=255)
+        np.testing.assert_array_equal(denoise(image, data_range=255), expected)
+        np.testing.assert_array_equal(denoise(image, None, data_range=255), expected)
+
+    def test_loses_little(self, camera: NDArray[np.float64]) -> None:
+        image = camera + normal(camera.shape, 25)
+        blind, told = (
+            np.mean((denoise(image, sigma, data_range=255) - camera) ** 2) for sigma in (None, 25)
+        )
+        assert 10 * np.log10(blind / told) < 0.1
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+    def test_dtypes(self, dtype: Any, camera: NDArray[np.float64]) -> None:
+        image = np.clip(np.rint(camera[:64, :64] + normal((64, 64), 20)), 0, 255).astype(dtype)
+        result = denoise(image, data_range=255)
+        assert result.dtype == dtype
+        assert result.std() < image.std()
+
+    def test_constant_image(self) -> None:
+        image = np.full((4, 5), 9, np.uint8)
+        np.testing.assert_array_equal(denoise(image), image)
+
+
+class TestEstimatePoissonGaussian:
+    @pytest.mark.parametrize(
+        ("peak", "detector"),
+        [
+            (4, PoissonGaussian()),
+            (30, PoissonGaussian()),
+            (30, PoissonGaussian(gain=2, offset=100, readout=6)),
+            (120, PoissonGaussian(gain=0.01, offset=-0.3, readout=0.05)),
+        ],
+    )
+    def test_noise_is_found_at_all_grey_values(
+        self, peak: float, detector: PoissonGaussian, camera: NDArray[np.float64]
+    ) -> None:
+        rng = np.random.default_rng(0)
+        signal = detector.gain * camera / 255 * peak + detector.offset
+        image = detector.gain * rng.poisson(camera / 255 * peak) + detector.offset
+        image = image + rng.normal(0, detector.readout, camera.shape)
+        found = estimate_poisson_gaussian(image)
+        levels = np.percentile(signal, [25, 50, 90])
+        np.testing.assert_allclose(
+            np.sqrt(found.variance(levels)), np.sqrt(detector.variance(levels)), rtol=0.1
+        )
+        known = estimate_poisson_gaussian(image, offset=detector.offset)
+        assert known.offset == detector.offset
+        np.testing.assert_allclose(known.gain, detector.gain, rtol=0.25)
+
+    def test_channels_share_it(self, camera: NDArray[np.float64]) -> None:
+        image = np.random.default_rng(0).poisson(np.stack([camera, camera[::-1]]) / 8)
+        assert estimate_poisson_gaussian(image, channel_axis=0).gain == pytest.approx(1, rel=0.15)
+
+    def test_impossible(self, camera: NDArray[np.float64]) -> None:
+        with pytest.raises(ValueError, match="too few grey values"):
+            estimate_poisson_gaussian(np.full((40, 40), 5))
+        darker = camera + np.random.default_rng(0).normal(0, 1, camera.shape) * (300 - camera) / 5
+        with pytest.raises(ValueError, match="does not grow with its brightness"):
+            estimate_poisson_gaussian(darker)
+        with pytest.raises(ValueError, match="too small"):
+            estimate_poisson_gaussian(np.arange(16).reshape(4, 4))
+        with pytest.raises(TypeError, match="offset"):
+            estimate_poisson_gaussian(camera, offset="dark")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINE_NAMES if name != "auto"])
+def test_every_engine_denoises_photons_and_colours(
+    engine: str, camera: NDArray[np.float64]
+) -> None:
+    clean = np.stack([camera[:48, :40], camera[40:88, :40], camera[:48, 60:100]], axis=-1) / 8
+    counts = np.random.default_rng(0).poisson(clean)
+    result = denoise(counts, noise="poisson", channel_axis=-1, engine=engine, as_float=True)
+    reference = denoise(counts, noise="poisson", channel_axis=-1, engine="numpy", as_float=True)
+    np.testing.assert_allclose(result, reference, atol=1e-3)
+    assert np.mean((result - clean) ** 2) < 0.4 * np.mean((counts - clean) ** 2)

@@ -1,0 +1,83 @@
+"""The experiments on noise levels, photons and colours, on images made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image as Pictures
+
+import colour_channels
+import noise_level
+import photon_noise
+from integrodiff import PoissonGaussian
+from peers import Results, psnr
+
+
+@pytest.fixture
+def clean() -> NDArray[np.float32]:
+    """A disc on a ramp."""
+    y, x = np.mgrid[:170, :170]
+    return np.array(60 + x / 3 + 90 * ((y - 80) ** 2 + (x - 70) ** 2 < 2000), np.float32)
+
+
+@pytest.mark.parametrize("name", noise_level.ESTIMATORS)
+def test_estimators_are_right_where_it_is_easy(name: str, clean: NDArray[np.float32]) -> None:
+    if name == "scikit-image":
+        pytest.importorskip("pywt")
+    error = noise_level.errors(noise_level.ESTIMATORS[name], [clean, clean[::-1]], 25)
+    assert abs(error["bias"]) < 8
+    assert error["largest"] >= abs(error["bias"])
+
+
+def test_noise_levels_are_measured_once(
+    tmp_path: Path, clean: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_level, "LEVELS", (25,))
+    monkeypatch.setattr(noise_level, "ESTIMATORS", {"integrodiff": noise_level.ours})
+    results = Results(tmp_path / "levels.json", "all", {"images": 1})
+    noise_level.compare_estimators([clean], results)
+    noise_level.compare_denoising([clean], "pm", results)
+    table = noise_level.tables(results.rows)
+    assert table.count("| integrodiff ") == 4
+    difference = results.rows["denoising, estimated"]["psnr"]["25"]
+    difference -= results.rows["denoising, known"]["psnr"]["25"]
+    assert f"{difference:+.3f}" in table
+
+    def fail(image: object) -> float:
+        raise AssertionError("it was measured already")
+
+    monkeypatch.setattr(noise_level, "ESTIMATORS", {"integrodiff": fail})
+    again = Results(results.path, "all", {"images": 1})
+    noise_level.compare_estimators([clean], again)
+    assert noise_level.tables(again.rows) == table
+
+
+def test_photographs_have_the_noise_they_say(clean: NDArray[np.float32]) -> None:
+    detector = PoissonGaussian(gain=2, offset=100, readout=6)
+    flat = np.full((200, 200), 255, np.float32)
+    image = photon_noise.photographed(flat, 0, 30, detector)
+    assert image.mean() == pytest.approx(160, rel=0.01)
+    assert image.std() == pytest.approx(np.sqrt(detector.variance(np.array(160.0))), rel=0.02)
+    np.testing.assert_array_equal(image, photon_noise.photographed(flat, 0, 30, detector))
+
+
+def test_photons_of_every_way(clean: NDArray[np.float32]) -> None:
+    found = {
+        name: photon_noise.mean_psnr(name, [clean], "peak 10", "pm") for name in photon_noise.WAYS
+    }
+    assert found["noisy"] < found["plain"] < found["Anscombe, known"]
+    assert found["Anscombe, estimated"] == pytest.approx(found["Anscombe, known"], abs=0.3)
+
+
+def test_colours_of_every_way(tmp_path: Path) -> None:
+    y, x = np.mgrid[:300, :300]
+    image = np.stack([60 + x / 3, 200 - y / 2, 90 + 80 * (x > 150)], axis=-1)
+    Pictures.fromarray(image.astype(np.uint8)).save(tmp_path / "7.jpg", quality=95)
+    (clean,) = colour_channels.crops(tmp_path, 1)
+    assert clean.shape == (3, 192, 192)
+    noisy = clean + np.random.default_rng(0).normal(0, 25, clean.shape).astype(np.float32)
+    for way in colour_channels.WAYS.values():
+        assert psnr(way(noisy, 25, "pm"), clean) > psnr(noisy, clean) + 2
