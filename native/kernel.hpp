@@ -29,6 +29,10 @@ struct Workspace {
     std::vector<Real> smoothed;   // scales x channels x height x width
     std::vector<Real> couplings;  // J: three planes of cells; energies of higher orders
     std::vector<Real> flow;       // channels x height x width
+
+    // Of the fused step, with margins: the image; planes of a quarter of its size, smoothed by the
+    // sampling kernel, and at the coarse scales; flows at the coarse scales.
+    std::vector<Real> image, sampled, coarse, coarse_flows;
 };
 
 // Advance `image` by one step; `original` is what it is pulled to.
@@ -39,6 +43,25 @@ struct Step {
     const std::vector<Term> *terms;
     double tau, pull, theta;
     bool cells;  // the Haar scheme; otherwise the nonnegativity scheme
+    Team *team;
+    Workspace<Real> *workspace;
+
+    void run(Real *image, const Real *original) const;
+};
+
+// Longest kernels that the fused step takes: radius of odd ones, half of even ones.
+constexpr std::ptrdiff_t longest_radius = 24, longest_half_kernel = 20;
+
+// The same step with shortcuts, for the Haar scheme and a single term of order one.
+template <class Real>
+struct FusedStep {
+    Shape shape;
+    const Taps *fine;                  // from each scale to the next, on the pixels
+    const std::vector<double> *sampling;  // halves of the even kernels: to the coarse grid
+    const Taps *coarse;                // from there to the first coarse scale, and to each next
+    const std::vector<double> *interpolation;  // from a coarse scale to the pixels
+    const Term *term;                  // its numbers are for the fine and then the coarse scales
+    double tau, pull, theta;
     Team *team;
     Workspace<Real> *workspace;
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernel.hpp"
+#include "simd.hpp"
 #include "stencils.hpp"
 
 namespace integrodiff {
@@ -76,20 +77,6 @@ void pad_row(const Real *row, Index width, Index radius, Real *padded) {
 
 // ---- blur ----
 
-#if defined(__GNUC__)
-// Vectors as long as the longest registers, at any address; shorter ones work on them in parts.
-template <class Real>
-struct Vector;
-template <>
-struct Vector<float> {
-    typedef float type __attribute__((vector_size(64), aligned(4), may_alias));
-};
-template <>
-struct Vector<double> {
-    typedef double type __attribute__((vector_size(64), aligned(8), may_alias));
-};
-#endif
-
 // A symmetric kernel: `count` results from `center` and its neighbours at distance k, which begin
 // at before(k) and after(k).
 template <class Real, class Before, class After>
@@ -97,14 +84,13 @@ inline void correlate(const Real *center, const Before &before, const After &aft
                       Index radius, Index count, Real *out) {
     Index x = 0;
 #if defined(__GNUC__)
-    using Packed = typename Vector<Real>::type;
-    constexpr Index lanes = 64 / sizeof(Real), block = 4 * lanes;
-    const auto at = [](const Real *p) { return *reinterpret_cast<const Packed *>(p); };
+    constexpr Index lanes = INTEGRODIFF_ISA::lanes<Real>, block = 4 * lanes;
+    const auto at = [](const Real *p) { return load(p); };
     while (count >= block) {
         // The last block may begin before the end of the one before it.
         x = std::min(x, count - block);
-        Packed s0 = taps[0] * at(center + x), s1 = taps[0] * at(center + x + lanes);
-        Packed s2 = taps[0] * at(center + x + 2 * lanes), s3 = taps[0] * at(center + x + 3 * lanes);
+        Packed<Real> s0 = taps[0] * at(center + x), s1 = taps[0] * at(center + x + lanes);
+        Packed<Real> s2 = taps[0] * at(center + x + 2 * lanes), s3 = taps[0] * at(center + x + 3 * lanes);
         for (Index k = 1; k <= radius; ++k) {
             const Real *a = before(k) + x, *b = after(k) + x;
             const Real tap = taps[k];
@@ -113,10 +99,10 @@ inline void correlate(const Real *center, const Before &before, const After &aft
             s2 += tap * (at(a + 2 * lanes) + at(b + 2 * lanes));
             s3 += tap * (at(a + 3 * lanes) + at(b + 3 * lanes));
         }
-        *reinterpret_cast<Packed *>(out + x) = s0;
-        *reinterpret_cast<Packed *>(out + x + lanes) = s1;
-        *reinterpret_cast<Packed *>(out + x + 2 * lanes) = s2;
-        *reinterpret_cast<Packed *>(out + x + 3 * lanes) = s3;
+        store(out + x, s0);
+        store(out + x + lanes, s1);
+        store(out + x + 2 * lanes, s2);
+        store(out + x + 3 * lanes, s3);
         x += block;
         if (x >= count) return;
     }

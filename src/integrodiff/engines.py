@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff._shortcuts import shortcuts
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
 from integrodiff.stages import Evolution, Term, discrete_gaussian, evolve, increments
 from integrodiff.stages._arrays import plain
@@ -143,25 +144,75 @@ class NativeEngine(Engine):
         return _native.instruction_set()
 
     def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
+        self,
+        image: FloatImage,
+        evolution: Evolution,
+        callback: StepCallback | None = None,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
     ) -> FloatImage:
-        """Run the compiled step on every image of the batch, in float32 or float64."""
-        from integrodiff import _native
+        """Run the compiled steps on every image of the batch, in float32 or float64."""
+        return NativeProcess(evolution, exact=exact, threads=threads)(image, callback)
 
-        kind = _native.PlanFloat32 if image.dtype == np.float32 else _native.PlanFloat64
-        precision = np.float32 if image.dtype == np.float32 else np.float64
-        taps = cascade_taps(evolution, precision)
-        plan = kind(taps, evolution.theta, evolution.discretisation == "haar", thread_count())
+
+class NativeProcess:
+    """A process with its kernels and the memory of the compiled engine, for many images.
+
+    Calls from several threads do not disturb each other.
+
+    Parameters
+    ----------
+    evolution : Evolution
+        The process.
+    exact : bool
+        Take no shortcuts.
+    threads : int, optional
+        Number of threads of one call; :func:`thread_count` by default.
+    """
+
+    def __init__(self, evolution: Evolution, *, exact: bool, threads: int | None) -> None:
+        self._shortcuts = None if exact else shortcuts(evolution)
+        self._evolution = evolution if self._shortcuts is None else self._shortcuts.evolution
+        self._threads = thread_count() if threads is None else threads
+        self._plans: dict[Any, Any] = {}
+        self._schedule = [
+            [term_tuple(term) for term in self._evolution.terms(step)]
+            for step in range(evolution.steps)
+        ]
+
+    def __call__(self, image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+        """Return ``image`` after all steps, in its own precision."""
+        precision: Any = np.float32 if image.dtype == np.float32 else np.float64
+        if precision not in self._plans:
+            self._plans[precision] = self._new_plan(precision)
         result = np.array(image, precision, order="C")
-        original = result.copy()
-        batch = result.reshape(-1, *image.shape[-3:]), original.reshape(-1, *image.shape[-3:])
-        for step in range(evolution.steps):
-            terms = [term_tuple(term) for term in evolution.terms(step)]
-            for current, start in zip(*batch, strict=True):
-                plan.step(current, start, terms, float(evolution.tau), float(evolution.pull))
-            if callback is not None:
+        # Where nothing pulls to the original, the image itself takes its place.
+        original = result.copy() if plain(self._evolution.pull) else result
+        if callback is None:
+            self._run(precision, result, original, self._schedule)
+        else:
+            for step, terms in enumerate(self._schedule):
+                self._run(precision, result, original, [terms])
                 callback(step + 1, result.astype(image.dtype))
         return result.astype(image.dtype, copy=False)
+
+    def _run(self, precision: Any, batch: Any, original: Any, schedule: Any) -> None:
+        """Advance all images of a batch."""
+        tau, pull = float(self._evolution.tau), float(self._evolution.pull)
+        shape = batch.shape[-3:]
+        for current, start in zip(batch.reshape(-1, *shape), original.reshape(-1, *shape), strict=True):
+            self._plans[precision].evolve(current, start, schedule, tau, pull, self._threads)
+
+    def _new_plan(self, precision: Any) -> Any:
+        from integrodiff import _native
+
+        kind = _native.PlanFloat32 if precision == np.float32 else _native.PlanFloat64
+        evolution, found = self._evolution, self._shortcuts
+        if found is None:
+            haar = evolution.discretisation == "haar"
+            return kind(cascade_taps(evolution, precision), evolution.theta, haar)
+        return kind(found.fine, found.sampling, found.coarse, found.interpolation, evolution.theta)
 
 
 def cascade_taps(evolution: Evolution, precision: Any) -> list[list[float]]:

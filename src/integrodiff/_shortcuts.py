@@ -1,0 +1,198 @@
+"""Which shortcuts the compiled engine takes, and the kernels that it needs for them.
+
+There are four, for a first-order term on Haar cells. Each has its error here or in ``native/``.
+
+- Kernels are cut off where a mass of ``TRUNCATION`` is left, and normalised to sum one.
+- Scales from ``COARSE`` pixels on live on a grid of half the resolution.
+- The coarsest scales are left out as long as ``negligible`` bounds their effect.
+- The exponential has a relative error of 3e-6 (``native/simd.hpp``).
+
+The blurs stay symmetric and the way back from each scale stays the adjoint of the way there, so the
+mean is still preserved, and the norm does not grow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ive
+
+from integrodiff.stages import Evolution, Term, discrete_gaussian, increments
+from integrodiff.stages._arrays import plain
+
+TRUNCATION = 3e-5
+"""Mass of a kernel that is cut off."""
+
+COARSE = 3.3
+"""Smallest scale in pixels that is computed on the coarse grid."""
+
+NEGLIGIBLE = 0.01
+"""Largest effect in grey levels of a scale that is left out."""
+
+_SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
+_INTERPOLATION_TAPS = 6
+_LONGEST_RADIUS = 24  # of the kernels that native/kernel.hpp has memory for
+
+Taps = tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortcuts:
+    """Kernels for the fused step, and the process without the scales that are left out."""
+
+    evolution: Evolution
+    fine: tuple[Taps, ...]
+    sampling: Taps
+    coarse: tuple[Taps, ...]
+    interpolation: Taps
+
+
+def shortcuts(evolution: Evolution) -> Shortcuts | None:
+    """Return how to take shortcuts for a process, or None if there are none for it."""
+    if evolution.discretisation != "haar" or any(
+        len(terms) != 1 or terms[0].order != 1 for terms in evolution.schedule
+    ):
+        return None
+    while len(evolution.scales) > 1 and negligible(evolution) <= NEGLIGIBLE:
+        evolution = _without_coarsest(evolution)
+    scales = [plain(scale) for scale in evolution.scales]
+    count = sum(scale < COARSE for scale in scales)
+    fine = tuple(discrete_gaussian(width, TRUNCATION) for width in increments(scales[:count]))
+    flows = any(plain(w) for (term,) in evolution.schedule for w in term.flux_weights[:count])
+    if not flows or max(len(taps) for taps in fine) > _LONGEST_RADIUS + 1:
+        return None
+    variances = [_SAMPLING_VARIANCE, *(scale**2 for scale in scales[count:])]
+    coarse = tuple(
+        every_second_tap(later - earlier)
+        for earlier, later in zip(variances[:-1], variances[1:], strict=True)
+    )
+    if any(len(taps) > _LONGEST_RADIUS + 1 for taps in coarse):
+        return None
+    return Shortcuts(
+        evolution=evolution,
+        fine=fine,
+        sampling=half_sample_gaussian(_SAMPLING_VARIANCE) if coarse else (),
+        coarse=coarse,
+        interpolation=interpolation(variances[1]) if coarse else (),
+    )
+
+
+def negligible(evolution: Evolution) -> float:
+    r"""Return a bound in grey levels for the effect of the coarsest scale in all steps.
+
+    Components of :math:`D_i \nabla v_i` along the eigenvectors of J, whose eigenvalues are at least
+    the coupling weight c times their squares, are at most
+    :math:`\max_a a\, e^{-c a^2 / (2\lambda^2)} = \lambda / \sqrt{e c}`. The blur's derivative has
+    the absolute sum :math:`\sqrt{2/\pi} / \sigma`. In the structure tensor the scale changes the
+    diffusivities of the others by at most :math:`c |\nabla v|^2 / (2 \lambda_j^2)`, with a gradient
+    of at most :math:`255 / (\sqrt{2 \pi} \sigma)` where a step from black to white is smoothed.
+    """
+    scales = [plain(scale) for scale in evolution.scales]
+    if scales[-1] < 1:
+        return math.inf
+    total = 0.0
+    for step in range(evolution.steps):
+        (term,) = evolution.terms(step)
+        bounds = [_flow_bound(term, i, scale) for i, scale in enumerate(scales)]
+        share = plain(term.coupling_weights[-1]) * (255 / scales[-1]) ** 2 / (2 * math.pi)
+        total += bounds[-1] + sum(
+            bound * min(1.0, share / (2 * plain(contrast) ** 2))
+            for bound, contrast in zip(bounds[:-1], term.contrasts[:-1], strict=True)
+            if math.isfinite(bound)
+        )
+    return total * plain(evolution.tau)
+
+
+def _flow_bound(term: Term, i: int, scale: float) -> float:
+    """Return a bound for the flow of one scale, see :func:`negligible`."""
+    weight, coupling = plain(term.flux_weights[i]), plain(term.coupling_weights[i])
+    if weight == 0:
+        return 0.0
+    if coupling == 0:
+        return math.inf
+    derivative = min(2.0, math.sqrt(2 / math.pi) / scale) if scale else 2.0
+    gradient = weight * plain(term.contrasts[i]) / math.sqrt(math.e * coupling)
+    twist = weight * 255 * derivative**2 / 4  # E of an image within the grey range
+    return 2 * gradient * derivative + twist * derivative**2 / 2
+
+
+def _without_coarsest(evolution: Evolution) -> Evolution:
+    """Return the process without its last scale."""
+    return replace(
+        evolution,
+        scales=evolution.scales[:-1],
+        schedule=tuple(
+            tuple(
+                replace(
+                    term,
+                    coupling_weights=term.coupling_weights[:-1],
+                    flux_weights=term.flux_weights[:-1],
+                    contrasts=term.contrasts[:-1],
+                )
+                for term in terms
+            )
+            for terms in evolution.schedule
+        ),
+    )
+
+
+@lru_cache(maxsize=64)
+def every_second_tap(variance: float) -> Taps:
+    """Return one half of the discrete Gaussian for samples that are two pixels apart.
+
+    On images without frequencies above a quarter of the sampling rate it is the Gaussian itself.
+    """
+    taps = 2 * ive(np.arange(0, math.ceil(2 * variance + 24 * math.sqrt(variance) + 40), 2), variance)
+    return _cut(taps, centred=True)
+
+
+@lru_cache(maxsize=64)
+def half_sample_gaussian(variance: float) -> Taps:
+    """Return one half of the discrete Gaussian halfway between the pixels."""
+    frequencies = (np.arange(4096) + 0.5) * (np.pi / 4096)
+    symbol = np.exp(variance * (np.cos(frequencies) - 1))
+    distances = np.arange(math.ceil(12 * math.sqrt(variance) + 8)) + 0.5
+    return _cut(np.cos(np.outer(distances, frequencies)) @ symbol / 4096, centred=False)
+
+
+@lru_cache(maxsize=64)
+def interpolation(variance: float) -> Taps:
+    """Return one half of the kernel that interpolates between samples two pixels apart.
+
+    Of its length it has the smallest mean square error in the gradients of white noise that was
+    smoothed with a variance. Constant images come out exact.
+    """
+    frequencies = np.linspace(0, np.pi / 2, 1001)
+    distances = np.arange(_INTERPOLATION_TAPS) + 0.5
+
+    def response(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+        return 2 * np.cos(np.outer(angles, distances))
+
+    # Frequencies should pass, and their images beyond pi/2 should not.
+    smoothed = np.exp(variance * (np.cos(frequencies) - 1))
+    passing = (frequencies + 0.02) * smoothed
+    images = (np.pi - frequencies) * smoothed
+    constant = 1e4
+    rows = np.vstack(
+        [
+            passing[:, None] * response(frequencies),
+            images[:, None] * response(np.pi - frequencies),
+            constant * response(np.zeros(1)),
+        ]
+    )
+    wanted = np.concatenate([2 * passing, 0 * images, [2 * constant]])
+    taps = np.linalg.lstsq(rows, wanted, rcond=None)[0]
+    # Each of the two phases has to sum to one: taps at even and odd distances do so together.
+    return tuple((taps / taps.sum()).tolist())
+
+
+def _cut(taps: NDArray[np.float64], *, centred: bool) -> Taps:
+    """Drop a tail of mass ``TRUNCATION`` from half a kernel and normalise the rest."""
+    beyond = 2 * (np.cumsum(np.abs(taps[::-1]))[::-1] - np.abs(taps))
+    kept = taps[: int(np.argmax(beyond <= TRUNCATION)) + 1]
+    whole = 2 * kept.sum() - (kept[0] if centred else 0.0)
+    return tuple((kept / whole).tolist())
