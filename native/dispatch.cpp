@@ -52,13 +52,13 @@ void Step<Real>::run(Real *image, const Real *original) const {
 }
 
 template <class Real>
-void FusedStep<Real>::run(Real *image, const Real *original) const {
+void FusedStep<Real>::run(const Real *in, Real *out, const Real *original) const {
     switch (level()) {
 #ifdef INTEGRODIFF_X86
-        case Level::avx512: return avx512::step_fused(*this, image, original);
-        case Level::avx2: return avx2::step_fused(*this, image, original);
+        case Level::avx512: return avx512::step_fused(*this, in, out, original);
+        case Level::avx2: return avx2::step_fused(*this, in, out, original);
 #endif
-        default: return baseline::step_fused(*this, image, original);
+        default: return baseline::step_fused(*this, in, out, original);
     }
 }
 

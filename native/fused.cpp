@@ -14,18 +14,41 @@ namespace INTEGRODIFF_ISA {
 
 namespace {
 
+// Memory for all rows that a tile keeps, handed out piece by piece. The first round only counts.
+template <class Real>
+class Arena {
+  public:
+    explicit Arena(Buffer<Real> &memory) : memory_(memory) {}
+    Real *take(Index count) {
+        Real *piece = memory_.data() + used_;
+        used_ += whole_vectors<Real>(count);
+        return piece;
+    }
+    // Whether there was enough for all; otherwise there is now.
+    bool enough() {
+        const bool was = used_ <= static_cast<Index>(memory_.size());
+        if (!was) memory_.assign(used_, Real(0));
+        used_ = 0;
+        return was;
+    }
+
+  private:
+    Buffer<Real> &memory_;
+    Index used_ = 0;
+};
+
 // The last rows of a plane; row y takes the place of row y - capacity.
 template <class Real>
 struct Ring {
-    std::vector<Real> memory;
+    Real *memory = nullptr;
     Index capacity = 0, stride = 0;
 
-    void shape(Index capacity_, Index width) {
-        capacity = capacity_;
-        stride = padded_width<Real>(width);
-        memory.assign(capacity * stride, Real(0));
-    }
-    Real *row(Index y) { return memory.data() + (y % capacity) * stride + margin; }
+    Ring() = default;
+    Ring(Arena<Real> &arena, Index capacity_, Index width)
+        : memory(arena.take(capacity_ * padded_width<Real>(width)) + margin),
+          capacity(capacity_),
+          stride(padded_width<Real>(width)) {}
+    Real *row(Index y) const { return memory + (y % capacity) * stride; }
 };
 
 // A symmetric kernel with its taps in the precision of the computation.
@@ -37,82 +60,117 @@ struct Kernel {
         : taps(half.begin(), half.end()), radius(static_cast<Index>(half.size()) - 1) {}
 };
 
-// Smooth one row: `row_at` gives the rows of the plane, `mixed` is a buffer with margins.
+// Two rows from the 2 radius + 2 rows that they need, each of them loaded once.
+template <int radius, class Real>
+void correlate_pair(const Real *const *rows, const Real *taps, Index count, Real *first,
+                    Real *second) {
+    for (Index x = 0; x < count; x += lanes<Real>) {
+        Packed<Real> v[2 * radius + 2];
+        for (int k = 0; k < 2 * radius + 2; ++k) v[k] = load(rows[k] + x);
+        Packed<Real> above = taps[0] * v[radius], below = taps[0] * v[radius + 1];
+        for (int k = 1; k <= radius; ++k) {
+            above += taps[k] * (v[radius - k] + v[radius + k]);
+            below += taps[k] * (v[radius + 1 - k] + v[radius + 1 + k]);
+        }
+        store(first + x, above);
+        store(second + x, below);
+    }
+}
+
+// Smooth row y and, if there is a `second` result, the next: `row_at` gives the rows of the plane,
+// `mixed` two buffers with margins.
 template <class Real, class RowAt>
-void smooth_row(const RowAt &row_at, Index y, Index height, Index width, const Kernel<Real> &kernel,
-                Real *mixed, Real *out) {
-    const Index count = whole_vectors<Real>(width);
-    if (kernel.radius == 0) {
-        std::copy(row_at(y), row_at(y) + width, out);
-        return;
+void smooth_rows(const RowAt &row_at, Index y, Index height, Index width,
+                 const Kernel<Real> &kernel, Real *const *mixed, Real *first, Real *second) {
+    const Index count = whole_vectors<Real>(width), radius = kernel.radius;
+    const Real *taps = kernel.taps.data(), *rows[2 * longest_radius + 2];
+    for (Index k = 0; k < 2 * radius + 2; ++k) rows[k] = row_at(reflect(y - radius + k, height));
+    const auto across = [&](const Real *const *center, Real *out) {
+        correlate(
+            center[0], [&](Index k) { return center[-k]; }, [&](Index k) { return center[k]; }, taps,
+            radius, count, out);
+    };
+    const auto pair = [&](auto constant) {
+        correlate_pair<decltype(constant)::value>(rows, taps, count, mixed[0], mixed[1]);
+    };
+    switch (second ? radius : -1) {
+        case 1: pair(std::integral_constant<int, 1>()); break;
+        case 2: pair(std::integral_constant<int, 2>()); break;
+        case 3: pair(std::integral_constant<int, 3>()); break;
+        case 4: pair(std::integral_constant<int, 4>()); break;
+        case 5: pair(std::integral_constant<int, 5>()); break;
+        case 6: pair(std::integral_constant<int, 6>()); break;
+        case 7: pair(std::integral_constant<int, 7>()); break;
+        case 8: pair(std::integral_constant<int, 8>()); break;
+        default:
+            across(rows + radius, mixed[0]);
+            if (second) across(rows + radius + 1, mixed[1]);
     }
-    const Real *above[longest_radius + 1], *below[longest_radius + 1];
-    for (Index k = 1; k <= kernel.radius; ++k) {
-        above[k] = row_at(reflect(y - k, height));
-        below[k] = row_at(reflect(y + k, height));
+    for (int k = 0; k < (second ? 2 : 1); ++k) {
+        reflect_margins(mixed[k], width, radius);
+        correlate_along(mixed[k], taps, radius, count, k ? second : first);
     }
-    correlate(
-        row_at(y), [&](Index k) { return above[k]; }, [&](Index k) { return below[k]; },
-        kernel.taps.data(), kernel.radius, count, mixed);
-    reflect_margins(mixed, width, kernel.radius);
-    correlate(
-        static_cast<const Real *>(mixed), [&](Index k) { return mixed - k; },
-        [&](Index k) { return mixed + k; }, kernel.taps.data(), kernel.radius, count, out);
 }
 
 // Eigenvalues of J in a row of cells, and its direction as cosine and sine of twice the angle.
 template <class Real>
 struct EigenRow {
-    std::vector<Real> xx, xy, yy, smaller, larger, cosine, sine;
+    Index count = 0;
+    Real *smaller, *larger, *cosine, *sine;
 
-    explicit EigenRow(Index n) : xx(n), xy(n), yy(n), smaller(n), larger(n), cosine(n), sine(n) {}
+    EigenRow() = default;
+    EigenRow(Arena<Real> &arena, Index count_) : count(count_) {
+        for (Real **row : {&smaller, &larger, &cosine, &sine}) *row = arena.take(count);
+    }
 
-    void decompose(bool tensor) {
-        const Index count = static_cast<Index>(xx.size());
+    // From the sums of the squares and of the product of the two diagonal differences.
+    void decompose(Index x, Packed<Real> falling, Packed<Real> rising, Packed<Real> product,
+                   bool tensor) {
+        using V = Packed<Real>;
+        const V mean = falling + rising, deviation = 2 * product, xy = falling - rising;
         if (!tensor) {
-            for (Index x = 0; x < count; ++x) smaller[x] = xx[x] + yy[x];
+            store(smaller + x, 2 * mean);
             return;
         }
-        const Real tiny = static_cast<Real>(1e-18);
-        for (Index x = 0; x < count; ++x) {
-            const Real mean = (xx[x] + yy[x]) / 2, deviation = (xx[x] - yy[x]) / 2;
-            const Real distance = std::sqrt(deviation * deviation + xy[x] * xy[x]);
-            const Real inverse = distance > tiny ? 1 / distance : Real(0);
-            const Real lower = mean - distance;
-            smaller[x] = lower > 0 ? lower : 0 * lower;
-            larger[x] = mean + distance;
-            cosine[x] = deviation * inverse;
-            sine[x] = xy[x] * inverse;
-        }
+        const V distance = square_root(deviation * deviation + xy * xy);
+        const V inverse = distance > Real(1e-18) ? 1 / distance : V{};
+        const V lower = mean - distance;
+        store(smaller + x, lower > 0 ? lower : 0 * lower);
+        store(larger + x, mean + distance);
+        store(cosine + x, deviation * inverse);
+        store(sine + x, xy * inverse);
     }
 };
 
-// X, Y and E of a vector of cells, without their factor 1/2; `up` and `down` point to the pixels on
-// the left of the cells.
+// The differences of a vector of cells along their diagonals, and E without its factor 1/2. Twice X
+// and Y are sum and difference of the first two. `up` and `down` point to the pixels on the left.
 template <class Real>
 struct Cell {
-    Packed<Real> x, y, e;
+    Packed<Real> falling, rising, e;
     Cell(const Real *up, const Real *down) {
-        const Packed<Real> ul = load(up), ur = load(up + 1), dl = load(down), dr = load(down + 1);
-        const Packed<Real> falling = dr - ul, rising = ur - dl;
-        x = falling + rising;
-        y = falling - rising;
+        Packed<Real> ul = load(up), ur = load(up + 1), dl = load(down), dr = load(down + 1);
+        hold(ul), hold(ur), hold(dl), hold(dr);
+        falling = dr - ul;
+        rising = ur - dl;
         e = (ul + dr) - (ur + dl);
     }
 };
 
-// The fluxes of a vector of cells as the divergence takes them.
+// What the cells of a vector give to their four pixels.
 template <class Real>
 struct Flux {
-    Packed<Real> x, left, right;  // of the x-component; of y and E for the pixels on either side
+    Packed<Real> ul, ur, dl, dr;
+    Flux(Packed<Real> falling, Packed<Real> rising, Packed<Real> e)
+        : ul(e - falling), ur(rising - e), dl(-e - rising), dr(falling + e) {}
+    Flux() : ul{}, ur{}, dl{}, dr{} {}
 };
 
 // What a scale needs for its fluxes.
 template <class Real>
 struct FluxNumbers {
     Real rate;      // minus log2(e) / (2 lambda^2)
-    Real half;      // half the factor of the flow
-    Real twisting;  // 2 (1 - 2 theta)
+    Real half;      // half the factor of the flow, negative
+    Real twisting;  // 1 - 2 theta
 };
 
 template <class Real, bool tensor>
@@ -120,37 +178,35 @@ inline Flux<Real> flux_at(const Real *up, const Real *down, const EigenRow<Real>
                           const FluxNumbers<Real> &n) {
     using V = Packed<Real>;
     const Cell<Real> cell(up + x, down + x);
-    const V larger = power_of_two<Real>(n.rate * load(&eigen.smaller[x]));
+    const V larger = power_of_two<Real>(n.rate * load(eigen.smaller + x));
     if (!tensor) {
-        const V g = 2 * n.half * larger, fy = g * cell.y, fe = n.twisting * g * cell.e;
-        return {g * cell.x, fy + fe, fy - fe};
+        const V g = 2 * n.half * larger;
+        return {g * cell.falling, g * cell.rising, n.twisting * g * cell.e};
     }
-    const V smaller = power_of_two<Real>(n.rate * load(&eigen.larger[x]));
+    const V smaller = power_of_two<Real>(n.rate * load(eigen.larger + x));
     const V sum = n.half * (larger + smaller), difference = n.half * (larger - smaller);
-    const V cosine = load(&eigen.cosine[x]), sine = load(&eigen.sine[x]);
-    const V xy = -difference * sine;
-    const V fx = (sum - difference * cosine) * cell.x + xy * cell.y;
-    const V fy = xy * cell.x + (sum + difference * cosine) * cell.y;
-    const V fe = n.twisting * (sum - difference * absolute<Real>(sine)) * cell.e;
-    return {fx, fy + fe, fy - fe};
+    // D = sum I - difference (cosine, sine; sine, -cosine), here in the basis of the diagonals.
+    const V mixed = difference * load(eigen.cosine + x), sine = difference * load(eigen.sine + x);
+    return {(sum - sine) * cell.falling - mixed * cell.rising,
+            (sum + sine) * cell.rising - mixed * cell.falling,
+            n.twisting * (sum + absolute<Real>(sine)) * cell.e};
 }
 
 // Fluxes of a row of cells, and the flow of the row of pixels above it, which `carry` has from the
-// cells above; afterwards `carry` is for the row below.
+// cells above; afterwards `carry` is for the row below. For the columns from `x` to `last`; `here`
+// goes from one part of the row to the next.
 template <class Real, bool tensor>
-void flux_row(const Real *up, const Real *down, const EigenRow<Real> &eigen, Index width,
-              const FluxNumbers<Real> &numbers, Real *carry, Real *flow) {
-    using V = Packed<Real>;
-    Flux<Real> here = flux_at<Real, tensor>(up, down, eigen, 0, numbers);
-    for (Index x = 0; x < width; x += lanes<Real>) {
+void flux_row(const Real *up, const Real *down, const EigenRow<Real> &eigen, Index x, Index last,
+              const FluxNumbers<Real> &numbers, Flux<Real> &state, Real *carry, Real *flow) {
+    Flux<Real> here = x ? state : flux_at<Real, tensor>(up, down, eigen, 0, numbers);
+    for (; x < last; x += lanes<Real>) {
         const Flux<Real> next =
             flux_at<Real, tensor>(up, down, eigen, x + lanes<Real>, numbers);
-        const V across = here.x - shifted(here.x, next.x);
-        const V along = here.left + shifted(here.right, next.right);
-        store(flow + x, load(carry + x) + (across - along));
-        store(carry + x, across + along);
+        store(flow + x, load(carry + x) + (here.ur + shifted(here.ul, next.ul)));
+        store(carry + x, here.dr + shifted(here.dl, next.dl));
         here = next;
     }
+    state = here;
 }
 
 // How an image is divided among threads: strips of columns whose rings fit the cache, and bands of
@@ -194,7 +250,7 @@ class Tiling {
 template <class Real>
 class Tile {
   public:
-    Tile(const FusedStep<Real> &task, Index first_column, Index columns)
+    Tile(const FusedStep<Real> &task, Index first_column, Index columns, Buffer<Real> &memory)
         : task_(task),
           s_(task.shape),
           left_(first_column),
@@ -202,39 +258,46 @@ class Tile {
           half_width_((columns + 1) / 2),
           fine_(static_cast<Index>(task.fine->size())),
           scales_(fine_ + static_cast<Index>(task.coarse->size())),
-          eigen_(whole_vectors<Real>(columns) + lanes<Real>),
-          mixed_(padded_width<Real>(columns)),
-          changes_(padded_width<Real>(columns)),
           interpolation_(*task.interpolation),
           resampler_(columns) {
         for (const auto &half : *task.fine) kernels_.emplace_back(half);
-        for (Index i = 0; i < scales_; ++i)
-            if (task.term->flux_weights[i] != 0) {
+        for (Index i = 0; i < scales_; ++i) {
+            const Term &term = *task.term;
+            const double contrast = term.contrasts[i];
+            numbers_.push_back({static_cast<Real>(-1.4426950408889634 / (2 * contrast * contrast)),
+                                static_cast<Real>(-term.flux_weights[i] / 4),
+                                static_cast<Real>(1 - 2 * task.theta)});
+            if (term.flux_weights[i] != 0) {
                 flowing_.push_back(i);
                 if (i < fine_) coarsest_ = i;
             }
+            for (Index c = 0; term.coupling_weights[i] != 0 && c < s_.channels; ++c) {
+                coupled_.push_back(at(i, c));
+                coupling_.push_back(static_cast<Real>(term.coupling_weights[i] /
+                                                      static_cast<double>(4 * s_.channels)));
+            }
+        }
+        above_.resize(coupled_.size());
+        below_.resize(coupled_.size());
+        state_.resize(scales_ * s_.channels);
+        Arena<Real> arena(memory);
+        do take_memory(arena);
+        while (!arena.enough());
     }
 
     // Compute the rows from `first` to `last` and write the columns from `from` to `to`.
-    void run(Index first, Index last, Index from, Index to, Real *image, const Real *original) {
+    void run(Index first, Index last, Index from, Index to, const Real *original) {
         prepare(first, last);
         from_ = from;
         to_ = to;
-        const Real tau = static_cast<Real>(task_.tau), pull = static_cast<Real>(task_.pull);
         const Kernel<Real> &kernel = kernels_[0];
-        for (Index y = first; y < last; ++y) {
-            total_to(0, y + kernel.radius);
+        for (Index y = first; y < last; y += 2) {
+            const bool two = y + 1 < last;
+            total_to(0, y + two + kernel.radius);
             for (Index c = 0; c < s_.channels; ++c) {
-                Real *change = changes_.data() + margin;
-                smooth_row([&](Index row) { return total_[c].row(row); }, y, s_.height, width_,
-                           kernel, mixed_.data() + margin, change);
-                const Index start = (c * s_.height + y) * s_.width;
-                const Real *old = padded_row(c, y);
-                for (Index x = from; x < to; ++x) {
-                    Real velocity = change[x - left_];
-                    if (pull != 0) velocity += pull * (original[start + x] - old[x - left_]);
-                    image[start + x] = old[x - left_] + tau * velocity;
-                }
+                smooth_rows([&](Index row) { return total_[c].row(row); }, y, s_.height, width_,
+                            kernel, mixed_, change_[0], two ? change_[1] : nullptr);
+                for (int k = 0; k <= two; ++k) write_row(c, y + k, change_[k], original);
             }
         }
         if (coarse()) flow_to(last + reach());
@@ -249,6 +312,19 @@ class Tile {
     }
 
   private:
+    // The new row from the velocity.
+    void write_row(Index c, Index y, Real *change, const Real *original) {
+        const Real tau = static_cast<Real>(task_.tau), pull = static_cast<Real>(task_.pull);
+        Workspace<Real> &w = *task_.workspace;
+        const Real *old = padded_row(c, y) - left_;
+        const Real *aim = original + (c * s_.height + y) * s_.width;
+        Real *out = w.next.data() + (old - w.image.data());
+        change -= left_;
+        if (pull != 0)
+            for (Index x = from_; x < to_; ++x) change[x] += pull * (aim[x] - old[x]);
+        for (Index x = from_; x < to_; ++x) out[x] = old[x] + tau * change[x];
+    }
+
     bool coarse() const { return scales_ > fine_; }
     Index reach() const { return interpolation_.size(); }
     Index at(Index scale, Index channel) const { return scale * s_.channels + channel; }
@@ -276,46 +352,60 @@ class Tile {
             above -= kernels_[i + 1].radius;
             next_smooth_[i] = std::max<Index>(0, above);
         }
-        if (!smoothed_.empty()) {
-            started_ = false;
-            return;
-        }
+    }
+
+    // Take the memory of all stages; each keeps the rows that later ones still need.
+    void take_memory(Arena<Real> &arena) {
+        const Index padded = padded_width<Real>(width_);
+        eigen_ = EigenRow<Real>(arena, whole_vectors<Real>(width_) + lanes<Real>);
+        for (Real **row : {&mixed_[0], &mixed_[1], &change_[0], &change_[1]})
+            *row = arena.take(padded) + margin;
+        flow_.clear();
+        for (Index k = fine_ * s_.channels; k < scales_ * s_.channels; ++k)
+            flow_.push_back(arena.take(padded) + margin);
+        carry_.clear();
         smoothed_.resize(scales_ * s_.channels);
         total_.resize(fine_ * s_.channels);
-        carry_.assign(scales_ * s_.channels, std::vector<Real>(whole_vectors<Real>(width_)));
         decimated_.resize((scales_ - fine_) * s_.channels);
-        flow_.resize(padded_width<Real>(width_));
+        for (Index k = 0; k < scales_ * s_.channels; ++k) carry_.push_back(arena.take(padded));
         Index later = 0, waiting = 0;
         for (Index i = scales_ - 1; i >= 0; --i) {
+            // Rows come in pairs, so every stage may be one row ahead of what is asked for.
             const Index next = i + 1 < fine_ ? kernels_[i + 1].radius : 0;
-            later += next;
-            if (i < coarsest_) waiting += next;
+            later += next + 1;
+            if (i < coarsest_) waiting += next + 1;
             for (Index c = 0; c < s_.channels; ++c) {
-                smoothed_[at(i, c)].shape(later + 2 * next + 4, width_);
-                if (i < fine_) total_[at(i, c)].shape(waiting + 2 * kernels_[i].radius + 4, width_);
-                else decimated_[at(i - fine_, c)].shape(2 * reach() + 4, half_width_);
+                smoothed_[at(i, c)] = Ring<Real>(arena, later + 2 * next + 6, width_);
+                if (i < fine_)
+                    total_[at(i, c)] = Ring<Real>(arena, waiting + 2 * kernels_[i].radius + 6, width_);
+                else
+                    decimated_[at(i - fine_, c)] = Ring<Real>(arena, 2 * reach() + 4, half_width_);
             }
         }
     }
 
     // The image at scale i, up to row y.
     void smooth_to(Index i, Index y) {
-        for (y = std::min(y, s_.height - 1); next_smooth_[i] <= y; ++next_smooth_[i]) {
+        for (y = std::min(y, s_.height - 1); next_smooth_[i] <= y;) {
             const Index row = next_smooth_[i];
-            if (i > 0 && i < fine_) smooth_to(i - 1, row + kernels_[i].radius);
+            const bool two = i < fine_ && row + 1 < s_.height;
+            if (i > 0 && i < fine_) smooth_to(i - 1, row + two + kernels_[i].radius);
             for (Index c = 0; c < s_.channels; ++c) {
-                Real *out = smoothed_[at(i, c)].row(row);
+                const Ring<Real> &ring = smoothed_[at(i, c)];
+                Real *first = ring.row(row), *second = two ? ring.row(row + 1) : nullptr;
                 if (i >= fine_)
                     resampler_.interpolate(coarse_plane(task_.workspace->coarse, i, c), s_, left_, row,
-                                           interpolation_, out);
+                                           interpolation_, first);
                 else
-                    smooth_row(
+                    smooth_rows(
                         [&](Index r) {
                             return i ? smoothed_[at(i - 1, c)].row(r) : padded_row(c, r);
                         },
-                        row, s_.height, width_, kernels_[i], mixed_.data() + margin, out);
-                reflect_margins(out, width_, 1);
+                        row, s_.height, width_, kernels_[i], mixed_, first, second);
+                reflect_margins(first, width_, 1);
+                if (two) reflect_margins(second, width_, 1);
             }
+            next_smooth_[i] += 1 + two;
         }
     }
 
@@ -333,57 +423,54 @@ class Tile {
     void cells(Index y) {
         const Index up = reflect(y - 1, s_.height), down = reflect(y, s_.height);
         for (Index i = fine_ - 1; i < scales_; ++i) smooth_to(i, std::max(up, down));
-        add_up_structure(up, down);
-        eigen_.decompose(task_.term->tensor);
-        for (Index i : flowing_) {
-            const double contrast = task_.term->contrasts[i];
-            const FluxNumbers<Real> numbers{
-                static_cast<Real>(-1.4426950408889634 / (2 * contrast * contrast)),
-                static_cast<Real>(-task_.term->flux_weights[i] / 8),
-                static_cast<Real>(2 * (1 - 2 * task_.theta))};
-            for (Index c = 0; c < s_.channels; ++c) {
-                Real *flow = i < fine_ && y > 0 ? total_[at(i, c)].row(y - 1) : flow_.data() + margin;
-                const Real *above = smoothed_[at(i, c)].row(up) - 1;
-                const Real *below = smoothed_[at(i, c)].row(down) - 1;
-                Real *carry = carry_[at(i, c)].data();
-                if (task_.term->tensor)
-                    flux_row<Real, true>(above, below, eigen_, width_, numbers, carry, flow);
-                else
-                    flux_row<Real, false>(above, below, eigen_, width_, numbers, carry, flow);
-                if (i >= fine_ && started_) {
-                    reflect_margins(flow, width_, resampler_.pixels_around(interpolation_));
-                    resampler_.decimate_row(flow, interpolation_,
-                                            decimated_[at(i - fine_, c)].row(y - 1));
-                }
+        // In parts of a row for which all scales fit into the innermost cache.
+        const Index part = 8 * lanes<Real>;
+        for (Index x = 0; x < width_; x += part) {
+            const Index last = std::min(x + part, whole_vectors<Real>(width_));
+            decompose_structure(up, down, x ? x + lanes<Real> : 0, last + lanes<Real>);
+            for (Index i : flowing_) add_fluxes(i, y, up, down, x, last);
+        }
+        for (Index i : flowing_)
+            for (Index c = 0; i >= fine_ && started_ && c < s_.channels; ++c) {
+                Real *flow = flow_[at(i - fine_, c)];
+                reflect_margins(flow, width_, resampler_.pixels_around(interpolation_));
+                resampler_.decimate_row(flow, interpolation_, decimated_[at(i - fine_, c)].row(y - 1));
             }
+    }
+
+    // Fluxes of scale i in a part of a row of cells.
+    void add_fluxes(Index i, Index y, Index up, Index down, Index x, Index last) {
+        const FluxNumbers<Real> &numbers = numbers_[i];
+        for (Index c = 0; c < s_.channels; ++c) {
+            const Index n = at(i, c);
+            // Above the first row of cells there are no pixels, and nobody reads the result.
+            Real *flow = i >= fine_ ? flow_[n - at(fine_, 0)] : total_[n].row(y > 0 ? y - 1 : 0);
+            const Real *above = smoothed_[n].row(up) - 1, *below = smoothed_[n].row(down) - 1;
+            if (task_.term->tensor)
+                flux_row<Real, true>(above, below, eigen_, x, last, numbers, state_[n], carry_[n], flow);
+            else
+                flux_row<Real, false>(above, below, eigen_, x, last, numbers, state_[n], carry_[n], flow);
         }
     }
 
-    void add_up_structure(Index up, Index down) {
-        std::vector<const Real *> above, below;
-        std::vector<Real> weights;
-        for (Index i = 0; i < scales_; ++i) {
-            const double weight = task_.term->coupling_weights[i];
-            if (weight == 0) continue;
-            for (Index c = 0; c < s_.channels; ++c) {
-                above.push_back(smoothed_[at(i, c)].row(up) - 1);
-                below.push_back(smoothed_[at(i, c)].row(down) - 1);
-                weights.push_back(static_cast<Real>(weight / static_cast<double>(4 * s_.channels)));
-            }
+    // J and its eigenvalues in a part of a row of cells.
+    void decompose_structure(Index up, Index down, Index x, Index last) {
+        const std::size_t count = coupled_.size();
+        for (std::size_t k = 0; k < count; ++k) {
+            above_[k] = smoothed_[coupled_[k]].row(up) - 1;
+            below_[k] = smoothed_[coupled_[k]].row(down) - 1;
         }
-        const std::size_t count = weights.size();
-        for (Index x = 0; x < static_cast<Index>(eigen_.xx.size()); x += lanes<Real>) {
-            Packed<Real> xx{}, xy{}, yy{};
+        const bool tensor = task_.term->tensor;
+        for (; x < last; x += lanes<Real>) {
+            Packed<Real> falling{}, rising{}, product{};
             for (std::size_t k = 0; k < count; ++k) {
-                const Cell<Real> cell(above[k] + x, below[k] + x);
-                const Packed<Real> weighted = weights[k] * cell.x;
-                xx += weighted * cell.x;
-                xy += weighted * cell.y;
-                yy += weights[k] * cell.y * cell.y;
+                const Cell<Real> cell(above_[k] + x, below_[k] + x);
+                const Packed<Real> weighted = coupling_[k] * cell.falling;
+                falling += weighted * cell.falling;
+                product += weighted * cell.rising;
+                rising += coupling_[k] * cell.rising * cell.rising;
             }
-            store(&eigen_.xx[x], xx);
-            store(&eigen_.xy[x], xy);
-            store(&eigen_.yy[x], yy);
+            eigen_.decompose(x, falling, rising, product, tensor);
         }
     }
 
@@ -398,37 +485,43 @@ class Tile {
                     decimate_columns(
                         [&](Index r) -> const Real * { return decimated_[at(i - fine_, c)].row(r); },
                         row, s_.height, interpolation_, whole_vectors<Real>(half_width_),
-                        changes_.data());
+                        change_[0]);
                     Real *out = coarse_plane(task_.workspace->coarse_flows, i, c) +
                                 row * padded_width<Real>((s_.width + 1) / 2);
-                    std::copy(changes_.data() + (from_ - left_) / 2,
-                              changes_.data() + (to_ - left_ + 1) / 2, out + from_ / 2);
+                    std::copy(change_[0] + (from_ - left_) / 2,
+                              change_[0] + (to_ - left_ + 1) / 2, out + from_ / 2);
                 }
             }
         }
     }
 
-    Real *coarse_plane(std::vector<Real> &planes, Index i, Index c) const {
+    Real *coarse_plane(Buffer<Real> &planes, Index i, Index c) const {
         return planes.data() + at(i - fine_, c) * coarse_plane_size<Real>(s_) + margin;
     }
 
     // Flows of scale i and all coarser ones, added up at scale i.
     void total_to(Index i, Index y) {
-        for (y = std::min(y, s_.height - 1); next_total_[i] <= y; ++next_total_[i]) {
+        for (y = std::min(y, s_.height - 1); next_total_[i] <= y;) {
             const Index row = next_total_[i];
-            if (i < coarsest_) total_to(i + 1, row + kernels_[i + 1].radius);
-            flow_to(row);
-            if (i >= coarsest_) continue;
-            for (Index c = 0; c < s_.channels; ++c) {
-                Real *change = changes_.data() + margin, *sum = total_[at(i, c)].row(row);
-                smooth_row([&](Index r) { return total_[at(i + 1, c)].row(r); }, row, s_.height,
-                           width_, kernels_[i + 1], mixed_.data() + margin, change);
-                if (task_.term->flux_weights[i] == 0)
-                    std::copy(change, change + width_, sum);
-                else
-                    for (Index x = 0; x < width_; ++x) sum[x] += change[x];
+            const bool two = row + 1 < s_.height;
+            if (i < coarsest_) total_to(i + 1, row + two + kernels_[i + 1].radius);
+            flow_to(row + two);
+            for (Index c = 0; i < coarsest_ && c < s_.channels; ++c) {
+                smooth_rows([&](Index r) { return total_[at(i + 1, c)].row(r); }, row, s_.height,
+                            width_, kernels_[i + 1], mixed_, change_[0], two ? change_[1] : nullptr);
+                for (int k = 0; k <= two; ++k) add_to(i, total_[at(i, c)].row(row + k), change_[k]);
             }
+            next_total_[i] += 1 + two;
         }
+    }
+
+    // Add what comes from coarser scales to the flow of scale i, if that has one.
+    void add_to(Index i, Real *sum, const Real *change) const {
+        if (task_.term->flux_weights[i] == 0) {
+            std::copy(change, change + width_, sum);
+            return;
+        }
+        for (Index x = 0; x < width_; x += lanes<Real>) store(sum + x, load(sum + x) + load(change + x));
     }
 
     const FusedStep<Real> &task_;
@@ -436,11 +529,16 @@ class Tile {
     const Index left_, width_, half_width_, fine_, scales_;
     Index coarsest_ = 0;  // of the fine scales that have a flow
     std::vector<Kernel<Real>> kernels_;
-    std::vector<Index> flowing_;
+    std::vector<FluxNumbers<Real>> numbers_;  // of each scale
+    std::vector<Index> flowing_;              // scales
+    std::vector<Index> coupled_;              // planes, which J takes with these weights
+    std::vector<Real> coupling_;
+    std::vector<const Real *> above_, below_;
+    std::vector<Flux<Real>> state_;
     std::vector<Ring<Real>> smoothed_, total_, decimated_;
-    std::vector<std::vector<Real>> carry_;
+    std::vector<Real *> carry_, flow_;  // flows of coarse scales in one row
     EigenRow<Real> eigen_;
-    std::vector<Real> flow_, mixed_, changes_;
+    Real *mixed_[2] = {}, *change_[2] = {};
     HalfKernel<Real> interpolation_;
     Resampler<Real> resampler_;
     bool started_ = false;
@@ -473,10 +571,7 @@ void smooth_coarse(const Real *in, Real *out, const Shape &s, const std::vector<
                 mixed[-i] = mixed[reflect_coarse(-i, s.width)];
                 mixed[width - 1 + i] = mixed[reflect_coarse(width - 1 + i, s.width)];
             }
-            correlate(
-                static_cast<const Real *>(mixed), [&](Index k) { return mixed - k; },
-                [&](Index k) { return mixed + k; }, kernel.taps.data(), kernel.radius, count,
-                result.data());
+            correlate_along(mixed, kernel.taps.data(), kernel.radius, count, result.data());
             Real *row = out + n / height * coarse_plane_size<Real>(s) + n % height * stride;
             for (Index x = 0; x < width; ++x) row[x] = result[x] + (add ? row[x] : Real(0));
         }
@@ -518,7 +613,7 @@ void to_coarse_scales(const FusedStep<Real> &task) {
 
 // Add the flows of the coarse scales, from the coarsest to the pixels, to the new image.
 template <class Real>
-void add_coarse_flows(const FusedStep<Real> &task, Real *image) {
+void add_coarse_flows(const FusedStep<Real> &task) {
     const Shape &s = task.shape;
     const Index plane = s.channels * coarse_plane_size<Real>(s);
     Workspace<Real> &w = *task.workspace;
@@ -541,7 +636,7 @@ void add_coarse_flows(const FusedStep<Real> &task, Real *image) {
             const Index c = n / s.height, y = n % s.height;
             resampler.interpolate(w.sampled.data() + c * coarse_plane_size<Real>(s) + margin, s, 0, y,
                                   kernel, change.data());
-            Real *out = image + n * s.width;
+            Real *out = w.next.data() + n * padded_width<Real>(s.width) + margin;
             for (Index x = 0; x < s.width; ++x) out[x] += tau * change[x];
         }
     });
@@ -550,33 +645,38 @@ void add_coarse_flows(const FusedStep<Real> &task, Real *image) {
 }  // namespace
 
 template <class Real>
-void step_fused(const FusedStep<Real> &task, Real *image, const Real *original) {
+void step_fused(const FusedStep<Real> &task, const Real *in, Real *out, const Real *original) {
     const Shape &s = task.shape;
     const Index stride = padded_width<Real>(s.width), rows = s.channels * s.height;
     const Index coarse = static_cast<Index>(task.coarse->size());
     Workspace<Real> &w = *task.workspace;
+    const Tiling tiling(s, Tile<Real>::halo(task), task.team->size());
+    w.rings.resize(tiling.count());
     w.image.resize(rows * stride);
+    w.next.resize(rows * stride);
     w.sampled.resize(coarse ? s.channels * coarse_plane_size<Real>(s) : 0);
     w.coarse.resize(coarse * w.sampled.size());
     w.coarse_flows.resize(coarse * w.sampled.size());
-    task.team->rows(rows, [&](Index first, Index last) {
-        for (Index n = first; n < last; ++n)
-            std::copy(image + n * s.width, image + (n + 1) * s.width,
-                      w.image.data() + n * stride + margin);
-    });
-    if (coarse) to_coarse_scales(task);
+    for (Index n = 0; in && n < rows; ++n)
+        std::copy(in + n * s.width, in + (n + 1) * s.width, w.image.data() + n * stride + margin);
 
-    const Tiling tiling(s, Tile<Real>::halo(task), task.team->size());
+    if (coarse) to_coarse_scales(task);
     task.team->pieces(tiling.count(), [&](Index piece) {
         const Tiling::Part part = tiling.part(piece);
-        Tile<Real> tile(task, part.left, part.width);
-        tile.run(part.first, part.last, part.from, part.to, image, original);
+        Tile<Real> tile(task, part.left, part.width, w.rings[piece]);
+        tile.run(part.first, part.last, part.from, part.to, original);
     });
-    if (coarse) add_coarse_flows(task, image);
+    if (coarse) add_coarse_flows(task);
+
+    w.image.swap(w.next);
+    for (Index n = 0; out && n < rows; ++n) {
+        const Real *row = w.image.data() + n * stride + margin;
+        std::copy(row, row + s.width, out + n * s.width);
+    }
 }
 
-template void step_fused(const FusedStep<float> &, float *, const float *);
-template void step_fused(const FusedStep<double> &, double *, const double *);
+template void step_fused(const FusedStep<float> &, const float *, float *, const float *);
+template void step_fused(const FusedStep<double> &, const double *, double *, const double *);
 
 }  // namespace INTEGRODIFF_ISA
 }  // namespace integrodiff

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 #include <vector>
 
 #include "team.hpp"
@@ -24,15 +25,35 @@ struct Shape {
     std::ptrdiff_t channels, height, width;
 };
 
+// Memory that begins where a line of the cache does.
+template <class Real>
+struct LineAllocator {
+    using value_type = Real;
+    static constexpr std::align_val_t line{64};
+    LineAllocator() = default;
+    template <class Other>
+    LineAllocator(const LineAllocator<Other> &) {}
+    Real *allocate(std::size_t count) {
+        return static_cast<Real *>(::operator new(count * sizeof(Real), line));
+    }
+    void deallocate(Real *p, std::size_t) { ::operator delete(p, line); }
+    bool operator==(const LineAllocator &) const { return true; }
+    bool operator!=(const LineAllocator &) const { return false; }
+};
+
+template <class Real>
+using Buffer = std::vector<Real, LineAllocator<Real>>;
+
 template <class Real>
 struct Workspace {
     std::vector<Real> smoothed;   // scales x channels x height x width
     std::vector<Real> couplings;  // J: three planes of cells; energies of higher orders
     std::vector<Real> flow;       // channels x height x width
 
-    // Of the fused step, with margins: the image; planes of a quarter of its size, smoothed by the
+    // Of the fused step, with margins: the image before and after the step; planes of a quarter of its size, smoothed by the
     // sampling kernel, and at the coarse scales; flows at the coarse scales.
-    std::vector<Real> image, sampled, coarse, coarse_flows;
+    Buffer<Real> image, next, sampled, coarse, coarse_flows;
+    std::vector<Buffer<Real>> rings;  // of each part of the image
 };
 
 // Advance `image` by one step; `original` is what it is pulled to.
@@ -65,7 +86,9 @@ struct FusedStep {
     Team *team;
     Workspace<Real> *workspace;
 
-    void run(Real *image, const Real *original) const;
+    // The image is in the workspace, but for the first step, which finds it in `in`, and the last,
+    // which leaves it in `out`.
+    void run(const Real *in, Real *out, const Real *original) const;
 };
 
 // Derivatives of the numbers of one term at one scale, one for each parameter.

@@ -125,7 +125,7 @@ class Plan {
                 if (fused_)
                     FusedStep<Real>{shape,  &taps_, &sampling_, &coarse_, &interpolation_,
                                     &steps[k][0], tau, pull, theta_, &team, workspace.get()}
-                        .run(pixels, start);
+                        .run(k == 0 ? pixels : nullptr, k + 1 == steps.size() ? pixels : nullptr, start);
                 else
                     Step<Real>{shape,  &taps_, &steps[k], tau, pull,
                                theta_, cells_, &team, workspace.get()}

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernel.hpp"
@@ -112,6 +113,58 @@ inline void correlate(const Real *center, const Before &before, const After &aft
         for (Index k = 1; k <= radius; ++k) sum += taps[k] * (before(k)[x] + after(k)[x]);
         out[x] = sum;
     }
+}
+
+#if defined(__AVX512F__)
+// The numbers from `shift` on of two vectors that follow each other.
+template <int shift>
+inline Packed<float> part_of(Packed<float> first, Packed<float> second) {
+    return _mm512_castsi512_ps(
+        _mm512_alignr_epi32(_mm512_castps_si512(second), _mm512_castps_si512(first), shift));
+}
+
+template <int... k>
+inline Packed<float> add_taps(Packed<float> sum, Packed<float> before, Packed<float> here,
+                              Packed<float> after, const float *taps,
+                              std::integer_sequence<int, k...>) {
+    ((sum += taps[k + 1] * (part_of<15 - k>(before, here) + part_of<k + 1>(here, after))), ...);
+    return sum;
+}
+
+// Shifts in registers: a load that crosses two lines of the cache takes as long as two.
+template <int radius>
+void correlate_along_row(const float *row, const float *taps, Index count, float *out) {
+    Packed<float> before = load(row - 16), here = load(row);
+    for (Index x = 0; x < count; x += 16) {
+        const Packed<float> after = load(row + x + 16);
+        store(out + x, add_taps(taps[0] * here, before, here, after, taps,
+                                std::make_integer_sequence<int, radius>()));
+        before = here;
+        here = after;
+    }
+}
+#endif
+
+// The same along a row that continues by `radius` numbers at both ends, and by one vector that may
+// be anything.
+template <class Real>
+void correlate_along(const Real *row, const Real *taps, Index radius, Index count, Real *out) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Real) == 4) switch (radius) {
+            case 1: return correlate_along_row<1>(row, taps, count, out);
+            case 2: return correlate_along_row<2>(row, taps, count, out);
+            case 3: return correlate_along_row<3>(row, taps, count, out);
+            case 4: return correlate_along_row<4>(row, taps, count, out);
+            case 5: return correlate_along_row<5>(row, taps, count, out);
+            case 6: return correlate_along_row<6>(row, taps, count, out);
+            case 7: return correlate_along_row<7>(row, taps, count, out);
+            case 8: return correlate_along_row<8>(row, taps, count, out);
+            default: break;
+        }
+#endif
+    correlate(
+        row, [&](Index k) { return row - k; }, [&](Index k) { return row + k; }, taps, radius, count,
+        out);
 }
 
 template <class Real>

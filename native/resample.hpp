@@ -84,8 +84,7 @@ class Resampler {
             mixed[-i] = mixed[reflect_coarse(-i, columns_)];
             mixed[half_ - 1 + i] = mixed[reflect_coarse(half_ - 1 + i, columns_)];
         }
-        combine([&](Index k) { return mixed + kernel.offset(k, false); }, kernel, count, first);
-        combine([&](Index k) { return mixed + kernel.offset(k, true); }, kernel, count, second);
+        combine_both(mixed, kernel, count, first, second);
         for (Index j = 0; j < half_; ++j) {
             out[2 * j] = first[j];
             out[2 * j + 1] = second[j];
@@ -117,10 +116,31 @@ class Resampler {
         const Real *from[longest_half_kernel];
         for (Index k = 0; k < kernel.size(); ++k) from[k] = at(k);
         const Real *taps = kernel.taps();
+        constexpr Index n = lanes<Real>;
+        for (Index x = 0; x < count; x += 2 * n) {
+            Packed<Real> left = taps[0] * load(from[0] + x), right = taps[0] * load(from[0] + x + n);
+            for (Index k = 1; k < kernel.size(); ++k) {
+                left += taps[k] * load(from[k] + x);
+                right += taps[k] * load(from[k] + x + n);
+            }
+            store(out + x, left);
+            store(out + x + n, right);
+        }
+    }
+
+    // The first and the second pixels of all pairs; they take the same samples in reverse order.
+    static void combine_both(const Real *row, const HalfKernel<Real> &kernel, Index count,
+                             Real *first, Real *second) {
+        const Real *taps = kernel.taps();
         for (Index x = 0; x < count; x += lanes<Real>) {
-            Packed<Real> sum = taps[0] * load(from[0] + x);
-            for (Index k = 1; k < kernel.size(); ++k) sum += taps[k] * load(from[k] + x);
-            store(out + x, sum);
+            Packed<Real> left = taps[0] * load(row + x), right = left;
+            for (Index k = 1; k < kernel.size(); ++k) {
+                const Index offset = kernel.offset(k, false);
+                left += taps[k] * load(row + x + offset);
+                right += taps[k] * load(row + x - offset);
+            }
+            store(first + x, left);
+            store(second + x, right);
         }
     }
 

@@ -1,9 +1,15 @@
 // Vectors of the instruction set that a file is compiled for. Included in its namespace's files.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace integrodiff {
 namespace INTEGRODIFF_ISA {
@@ -84,8 +90,33 @@ inline void store(Real *p, Packed<Real> value) {
 }
 
 template <class Real>
+inline PackedIntegers<Real> bits_of(Packed<Real> x) {
+    PackedIntegers<Real> bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+template <class Real>
+inline Packed<Real> from_bits(PackedIntegers<Real> bits) {
+    Packed<Real> x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+template <class Real>
 inline Packed<Real> absolute(Packed<Real> x) {
-    return x < 0 ? -x : x;
+    using Integer = typename Format<Real>::Integer;
+    return from_bits<Real>(bits_of<Real>(x) & std::numeric_limits<Integer>::max());
+}
+
+// Keep the compiler from loading a vector a second time instead of holding it in a register.
+template <class V>
+inline void hold(V &vector) {
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(vector));
+#elif defined(__GNUC__) && defined(__x86_64__)
+    __asm__("" : "+x"(vector));
+#endif
 }
 
 // The vector that begins one number after `first`, which `second` continues.
@@ -114,23 +145,47 @@ inline Packed<double> shifted(Packed<double> first, Packed<double> second) {
 #endif
 }
 
+#if defined(__AVX512F__)
+inline Packed<float> times_power(Packed<float> p, Packed<float> n) { return _mm512_scalef_ps(p, n); }
+inline Packed<double> times_power(Packed<double> p, Packed<double> n) {
+    return _mm512_scalef_pd(p, n);
+}
+inline Packed<float> square_root(Packed<float> x) { return _mm512_sqrt_ps(x); }
+inline Packed<double> square_root(Packed<double> x) { return _mm512_sqrt_pd(x); }
+#elif defined(__AVX2__)
+inline Packed<float> square_root(Packed<float> x) { return _mm256_sqrt_ps(x); }
+inline Packed<double> square_root(Packed<double> x) { return _mm256_sqrt_pd(x); }
+#elif defined(__x86_64__) && defined(__GNUC__)
+inline Packed<float> square_root(Packed<float> x) { return _mm_sqrt_ps(x); }
+inline Packed<double> square_root(Packed<double> x) { return _mm_sqrt_pd(x); }
+#elif defined(__GNUC__)
+template <class V>
+inline V square_root(V x) {
+    for (std::size_t k = 0; k < sizeof(V) / sizeof(x[0]); ++k) x[k] = std::sqrt(x[k]);
+    return x;
+}
+#else
+inline float square_root(float x) { return std::sqrt(x); }
+inline double square_root(double x) { return std::sqrt(x); }
+#endif
+
 // Two to the power of a nonpositive number, with a relative error below 4e-6.
 template <class Real>
 inline Packed<Real> power_of_two(Packed<Real> x) {
     using F = Format<Real>;
+#if !defined(__AVX512F__)
     x = x < F::lowest ? Packed<Real>{} + F::lowest : x;
-    const Packed<Real> moved = x + F::shifter;
-    const Packed<Real> f = x - (moved - F::shifter);
+#endif
+    const Packed<Real> moved = x + F::shifter, n = moved - F::shifter, f = x - n;
     Packed<Real> p = f * Real(0.00958285) + Real(0.05590643);
     p = p * f + Real(0.24024099);
     p = p * f + Real(0.69312419);
     p = p * f + Real(1);
-    PackedIntegers<Real> n, bits;
-    std::memcpy(&n, &moved, sizeof n);
-    std::memcpy(&bits, &p, sizeof bits);
-    bits += n << F::mantissa;
-    std::memcpy(&p, &bits, sizeof p);
-    return p;
+#if defined(__AVX512F__)
+    return times_power(p, n);
+#else
+    return from_bits<Real>(bits_of<Real>(p) + (bits_of<Real>(moved) << F::mantissa));
+#endif
 }
 
 }  // namespace INTEGRODIFF_ISA

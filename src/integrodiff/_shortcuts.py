@@ -4,7 +4,8 @@ There are four, for a first-order term on Haar cells. Each has its error here or
 
 - Kernels are cut off where a mass of ``TRUNCATION`` is left, and normalised to sum one.
 - Scales from ``COARSE`` pixels on live on a grid of half the resolution.
-- The coarsest scales are left out as long as ``negligible`` bounds their effect.
+- A coarse scale whose flow is bounded by ``NEGLIGIBLE`` grey levels takes part in the structure
+  tensor alone, or in nothing if the same bound holds for that.
 - The exponential has a relative error of 3e-6 (``native/simd.hpp``).
 
 The blurs stay symmetric and the way back from each scale stays the adjoint of the way there, so the
@@ -14,6 +15,7 @@ mean is still preserved, and the norm does not grow.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -27,11 +29,16 @@ from integrodiff.stages._arrays import plain
 TRUNCATION = 3e-5
 """Mass of a kernel that is cut off."""
 
+TRUNCATION_OF_LARGE = 2e-4
+"""The same for kernels from ``LARGE`` pixels on, which change the image less."""
+
+LARGE = 1.5
+
 COARSE = 3.3
 """Smallest scale in pixels that is computed on the coarse grid."""
 
-NEGLIGIBLE = 0.01
-"""Largest effect in grey levels of a scale that is left out."""
+NEGLIGIBLE = 0.02
+"""Largest effect in grey levels, in all steps together, of what is left out of a scale."""
 
 _SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
 _INTERPOLATION_TAPS = 6
@@ -57,11 +64,13 @@ def shortcuts(evolution: Evolution) -> Shortcuts | None:
         len(terms) != 1 or terms[0].order != 1 for terms in evolution.schedule
     ):
         return None
-    while len(evolution.scales) > 1 and negligible(evolution) <= NEGLIGIBLE:
-        evolution = _without_coarsest(evolution)
+    evolution = without_negligible(evolution)
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
-    fine = tuple(discrete_gaussian(width, TRUNCATION) for width in increments(scales[:count]))
+    fine = tuple(
+        discrete_gaussian(width, TRUNCATION if width < LARGE else TRUNCATION_OF_LARGE)
+        for width in increments(scales[:count])
+    )
     flows = any(plain(w) for (term,) in evolution.schedule for w in term.flux_weights[:count])
     if not flows or max(len(taps) for taps in fine) > _LONGEST_RADIUS + 1:
         return None
@@ -81,34 +90,48 @@ def shortcuts(evolution: Evolution) -> Shortcuts | None:
     )
 
 
-def negligible(evolution: Evolution) -> float:
-    r"""Return a bound in grey levels for the effect of the coarsest scale in all steps.
+def without_negligible(evolution: Evolution) -> Evolution:
+    """Leave out the coarsest scales, or their flows, as long as the effect is negligible."""
+    while len(evolution.scales) > 1 and sum(effects_of_coarsest(evolution)) <= NEGLIGIBLE:
+        evolution = replace(
+            evolution, scales=evolution.scales[:-1], schedule=_changed(evolution, _shortened)
+        )
+    if len(evolution.scales) > 1 and effects_of_coarsest(evolution)[0] <= NEGLIGIBLE:
+        return replace(evolution, schedule=_changed(evolution, _without_last_flow))
+    return evolution
 
-    Components of :math:`D_i \nabla v_i` along the eigenvectors of J, whose eigenvalues are at least
-    the coupling weight c times their squares, are at most
-    :math:`\max_a a\, e^{-c a^2 / (2\lambda^2)} = \lambda / \sqrt{e c}`. The blur's derivative has
-    the absolute sum :math:`\sqrt{2/\pi} / \sigma`. In the structure tensor the scale changes the
-    diffusivities of the others by at most :math:`c |\nabla v|^2 / (2 \lambda_j^2)`, with a gradient
-    of at most :math:`255 / (\sqrt{2 \pi} \sigma)` where a step from black to white is smoothed.
+
+def effects_of_coarsest(evolution: Evolution) -> tuple[float, float]:
+    r"""Return bounds in grey levels for what the coarsest scale does in all steps.
+
+    The first is for its flow. Components of :math:`D_i \nabla v_i` along the eigenvectors of J,
+    whose eigenvalues are at least the coupling weight c times their squares, are at most
+    :math:`\max_a a\, e^{-c a^2 / (2\lambda^2)} = \lambda / \sqrt{e c}`. The blur's derivative
+    has the absolute sum :math:`\sqrt{2/\pi} / \sigma`.
+
+    The second is for its part in the structure tensor, which changes the diffusivities of the other
+    scales by at most :math:`c |\nabla v|^2 / (2 \lambda_j^2)`. The gradient is at most
+    :math:`255 / (\sqrt{2 \pi} \sigma)`, where a step from black to white is smoothed.
     """
     scales = [plain(scale) for scale in evolution.scales]
     if scales[-1] < 1:
-        return math.inf
-    total = 0.0
+        return math.inf, math.inf
+    flow = coupling = 0.0
     for step in range(evolution.steps):
         (term,) = evolution.terms(step)
         bounds = [_flow_bound(term, i, scale) for i, scale in enumerate(scales)]
         share = plain(term.coupling_weights[-1]) * (255 / scales[-1]) ** 2 / (2 * math.pi)
-        total += bounds[-1] + sum(
+        flow += bounds[-1]
+        coupling += sum(
             bound * min(1.0, share / (2 * plain(contrast) ** 2))
             for bound, contrast in zip(bounds[:-1], term.contrasts[:-1], strict=True)
-            if math.isfinite(bound)
+            if share > 0
         )
-    return total * plain(evolution.tau)
+    return flow * plain(evolution.tau), coupling * plain(evolution.tau)
 
 
 def _flow_bound(term: Term, i: int, scale: float) -> float:
-    """Return a bound for the flow of one scale, see :func:`negligible`."""
+    """Return a bound for the flow of one scale, see :func:`effects_of_coarsest`."""
     weight, coupling = plain(term.flux_weights[i]), plain(term.coupling_weights[i])
     if weight == 0:
         return 0.0
@@ -120,23 +143,25 @@ def _flow_bound(term: Term, i: int, scale: float) -> float:
     return 2 * gradient * derivative + twist * derivative**2 / 2
 
 
-def _without_coarsest(evolution: Evolution) -> Evolution:
-    """Return the process without its last scale."""
+def _changed(
+    evolution: Evolution, change: Callable[[Term], Term]
+) -> tuple[tuple[Term, ...], ...]:
+    """Return the schedule with all terms changed."""
+    return tuple(tuple(change(term) for term in terms) for terms in evolution.schedule)
+
+
+def _without_last_flow(term: Term) -> Term:
+    """Return the term with the last scale in its coupling alone."""
+    return replace(term, flux_weights=(*term.flux_weights[:-1], 0.0))
+
+
+def _shortened(term: Term) -> Term:
+    """Return the term without its last scale."""
     return replace(
-        evolution,
-        scales=evolution.scales[:-1],
-        schedule=tuple(
-            tuple(
-                replace(
-                    term,
-                    coupling_weights=term.coupling_weights[:-1],
-                    flux_weights=term.flux_weights[:-1],
-                    contrasts=term.contrasts[:-1],
-                )
-                for term in terms
-            )
-            for terms in evolution.schedule
-        ),
+        term,
+        coupling_weights=term.coupling_weights[:-1],
+        flux_weights=term.flux_weights[:-1],
+        contrasts=term.contrasts[:-1],
     )
 
 
