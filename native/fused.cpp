@@ -68,6 +68,7 @@ void correlate_pair(const Real *const *rows, const Real *taps, Index count, Real
         Packed<Real> v[2 * radius + 2];
         for (int k = 0; k < 2 * radius + 2; ++k) v[k] = load(rows[k] + x);
         Packed<Real> above = taps[0] * v[radius], below = taps[0] * v[radius + 1];
+        hold(above), hold(below);
         for (int k = 1; k <= radius; ++k) {
             above += taps[k] * (v[radius - k] + v[radius + k]);
             below += taps[k] * (v[radius + 1 - k] + v[radius + 1 + k]);

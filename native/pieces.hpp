@@ -79,7 +79,9 @@ void pad_row(const Real *row, Index width, Index radius, Real *padded) {
 // ---- blur ----
 
 // A symmetric kernel: `count` results from `center` and its neighbours at distance k, which begin
-// at before(k) and after(k).
+// at before(k) and after(k). The first product is held, so that the compiler cannot choose which of
+// the first two it joins with the sum: then all forms of a blur round alike, and results do not
+// depend on the number of threads.
 template <class Real, class Before, class After>
 inline void correlate(const Real *center, const Before &before, const After &after, const Real *taps,
                       Index radius, Index count, Real *out) {
@@ -92,6 +94,7 @@ inline void correlate(const Real *center, const Before &before, const After &aft
         x = std::min(x, count - block);
         Packed<Real> s0 = taps[0] * at(center + x), s1 = taps[0] * at(center + x + lanes);
         Packed<Real> s2 = taps[0] * at(center + x + 2 * lanes), s3 = taps[0] * at(center + x + 3 * lanes);
+        hold(s0), hold(s1), hold(s2), hold(s3);
         for (Index k = 1; k <= radius; ++k) {
             const Real *a = before(k) + x, *b = after(k) + x;
             const Real tap = taps[k];
@@ -110,6 +113,7 @@ inline void correlate(const Real *center, const Before &before, const After &aft
 #endif
     for (; x < count; ++x) {
         Real sum = taps[0] * center[x];
+        hold(sum);
         for (Index k = 1; k <= radius; ++k) sum += taps[k] * (before(k)[x] + after(k)[x]);
         out[x] = sum;
     }
@@ -137,7 +141,9 @@ void correlate_along_row(const float *row, const float *taps, Index count, float
     Packed<float> before = load(row - 16), here = load(row);
     for (Index x = 0; x < count; x += 16) {
         const Packed<float> after = load(row + x + 16);
-        store(out + x, add_taps(taps[0] * here, before, here, after, taps,
+        Packed<float> sum = taps[0] * here;
+        hold(sum);
+        store(out + x, add_taps(sum, before, here, after, taps,
                                 std::make_integer_sequence<int, radius>()));
         before = here;
         here = after;

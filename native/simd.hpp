@@ -109,7 +109,7 @@ inline Packed<Real> absolute(Packed<Real> x) {
     return from_bits<Real>(bits_of<Real>(x) & std::numeric_limits<Integer>::max());
 }
 
-// Keep the compiler from loading a vector a second time instead of holding it in a register.
+// Keep a value in a register: the compiler neither loads it again nor joins its product with a sum.
 template <class V>
 inline void hold(V &vector) {
 #if defined(__AVX512F__)

@@ -12,6 +12,7 @@ __all__ = [
     "ModelFileError",
     "NoiseLevelWarning",
     "PeronaMalik",
+    "Plan",
     "ReducedLaw",
     "ScaleGrid",
     "SlowEngineWarning",
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 from . import stages
-from ._denoise import denoise
+from ._denoise import Plan, denoise
 from .engines import ENGINE_NAMES
 from .errors import (
     EngineUnavailableError,

@@ -1,4 +1,4 @@
-"""The function most users need."""
+"""The function most users need, and its form for many images."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._grey_range import grey_range
-from integrodiff.engines import FloatImage, get_engine
+from integrodiff.engines import FloatImage, Process, get_engine
 from integrodiff.errors import NoiseLevelWarning
 from integrodiff.models import Model, load_model
-from integrodiff.models._validation import nonnegative_number
+from integrodiff.models._validation import nonnegative_number, positive_integer
 
 
 def denoise(
@@ -26,6 +26,9 @@ def denoise(
     channel_axis: int | None = None,
     engine: str = "auto",
     as_float: bool = False,
+    exact: bool = False,
+    threads: int | None = None,
+    out: NDArray[Any] | None = None,
     callback: Callable[[int, FloatImage], object] | None = None,
 ) -> NDArray[Any]:
     """Remove additive Gaussian noise from an image by nonlinear diffusion.
@@ -49,10 +52,19 @@ def denoise(
     channel_axis : int, optional
         Axis of the channels. They share one structure tensor, so that edges stay aligned; their
         noise is taken to have the same ``sigma`` in all of them.
-    engine : {"auto", "numpy", "torch"}
+    engine : {"auto", "numpy", "native", "torch"}
         Who computes. ``auto`` takes the fastest that is present.
     as_float : bool
         Return an integer image's result as floating point, neither rounded nor clipped.
+    exact : bool
+        Take no shortcuts. By default the engine ``native`` smooths large scales on a coarser grid
+        and cuts off kernels; on photographs its result is within 0.05 grey levels of 255.
+    threads : int, optional
+        Number of threads of the engine ``native``. By default the environment variable
+        ``INTEGRODIFF_THREADS``, or one for each processor.
+    out : ndarray, optional
+        Where to write the result: of the shape of the image and of the dtype of the result. It
+        may be the image itself.
     callback : callable, optional
         Called as ``callback(step, image)`` after each step, counted from one, with a
         floating-point image in the layout and the grey levels of the input.
@@ -91,50 +103,148 @@ def denoise(
     >>> bool(result.std() < 0.2 * noisy.std())
     True
     """
-    array = _checked_image(image, channel_axis)
-    noise = nonnegative_number("sigma", sigma)
-    chosen = model if isinstance(model, Model) else load_model(model)
-    runner = get_engine(engine)
-    factor = 255.0 / grey_range(array, noise, data_range)
-    working = array.astype(_computing_dtype(array.dtype), copy=True)
-    if noise > 0:
-        working = _evolved(working, noise, chosen, factor, channel_axis, runner.evolve, callback)
-    if as_float and np.issubdtype(array.dtype, np.integer):
-        return working
-    return _in_dtype(working, array.dtype)
+    plan = Plan(
+        sigma,
+        model=model,
+        data_range=data_range,
+        channel_axis=channel_axis,
+        engine=engine,
+        as_float=as_float,
+        exact=exact,
+        threads=threads,
+    )
+    return plan._run(image, out, callback)
 
 
-def _evolved(
-    image: FloatImage,
-    sigma: float,
-    model: Model,
-    factor: float,
-    channel_axis: int | None,
-    evolve: Callable[..., FloatImage],
-    callback: Callable[[int, FloatImage], object] | None,
-) -> FloatImage:
-    """Map to the scale [0, 255] with channels first, evolve there, and map back."""
-    _warn_outside_training(model, sigma * factor)
-    axis = -3 if channel_axis is None else channel_axis
+class Plan:
+    """The settings of :func:`denoise`, for many images.
 
-    def original(array: FloatImage) -> FloatImage:
-        moved = array[0] if channel_axis is None else np.moveaxis(array, -3, axis)
-        return moved / array.dtype.type(factor)
+    Kernels and memory are kept from one image to the next, which is worth most for small images
+    of one shape: video, tiles, batches. One plan may be used from several threads at once.
 
-    def observe(step: int, array: FloatImage) -> None:
-        if callback is not None:
-            callback(step, original(array))
+    Parameters
+    ----------
+    sigma, model, data_range, channel_axis, engine, as_float, exact, threads
+        As in :func:`denoise`.
 
-    watcher = None if callback is None else observe
-    canonical = image[None] if channel_axis is None else np.moveaxis(image, axis, -3)
-    scaled = canonical * image.dtype.type(factor)
-    result = original(evolve(scaled, model.evolution(sigma * factor), watcher))
-    if not np.isfinite(result).all():
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import Plan
+    >>> plan = Plan(20, data_range=255, engine="numpy")
+    >>> frames = np.random.default_rng(0).normal(100, 20, (3, 32, 32)).astype(np.float32)
+    >>> for frame in frames:
+    ...     result = plan(frame, out=frame)
+    >>> bool(frames.std() < 10)
+    True
+    """
+
+    def __init__(
+        self,
+        sigma: float,
+        *,
+        model: str | PathLike[str] | Model = "iad",
+        data_range: float | None = None,
+        channel_axis: int | None = None,
+        engine: str = "auto",
+        as_float: bool = False,
+        exact: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        self._sigma = nonnegative_number("sigma", sigma)
+        self._model = model if isinstance(model, Model) else load_model(model)
+        self._data_range = data_range
+        self._channel_axis = channel_axis
+        self._engine = get_engine(engine)
+        self._as_float = as_float
+        self._exact = exact
+        self._threads = None if threads is None else positive_integer("threads", threads)
+        self._processes: dict[float, Process] = {}
+
+    def __call__(
+        self,
+        image: ArrayLike,
+        *,
+        out: NDArray[Any] | None = None,
+        callback: Callable[[int, FloatImage], object] | None = None,
+    ) -> NDArray[Any]:
+        """Denoise one image; ``out`` and ``callback`` are as in :func:`denoise`."""
+        return self._run(image, out, callback)
+
+    def _run(
+        self,
+        image: ArrayLike,
+        out: NDArray[Any] | None,
+        callback: Callable[[int, FloatImage], object] | None,
+    ) -> NDArray[Any]:
+        array = _checked_image(image, self._channel_axis)
+        computing = np.dtype(_computing_dtype(array.dtype))
+        dtype = computing if self._as_float and array.dtype.kind != "f" else array.dtype
+        if out is not None:
+            _check_out(out, array.shape, dtype)
+        factor = 255.0 / grey_range(array, self._sigma, self._data_range)
+        working = array.astype(computing, copy=True)
+        if self._sigma > 0:
+            working = self._evolved(working, factor, callback)
+        result = _in_dtype(working, dtype)
+        if out is None:
+            return result
+        out[...] = result
+        return out
+
+    def _evolved(
+        self,
+        image: FloatImage,
+        factor: float,
+        callback: Callable[[int, FloatImage], object] | None,
+    ) -> FloatImage:
+        """Map to the scale [0, 255] with channels first, evolve there, and map back."""
+        _warn_outside_training(self._model, self._sigma * factor)
+        grey = self._channel_axis is None
+        axis = -3 if self._channel_axis is None else self._channel_axis
+
+        def original(array: FloatImage) -> FloatImage:
+            moved = array[0] if grey else np.moveaxis(array, -3, axis)
+            return moved / array.dtype.type(factor)
+
+        def observe(step: int, array: FloatImage) -> None:
+            if callback is not None:
+                callback(step, original(array))
+
+        canonical = image[None] if grey else np.moveaxis(image, axis, -3)
+        scaled = canonical * image.dtype.type(factor)
+        result = original(self._process(factor)(scaled, None if callback is None else observe))
+        if not np.isfinite(result).all():
+            raise ValueError(
+                f"the grey values, up to {np.abs(image).max():g}, are too large for {image.dtype} "
+                f"computations with a data range of {255 / factor:g}; check data_range"
+            )
+        return np.ascontiguousarray(result)
+
+    def _process(self, factor: float) -> Process:
+        """Return the process for a grey range; only that of the last one is kept."""
+        process = self._processes.get(factor)
+        if process is None:
+            process = self._engine.prepare(
+                self._model.evolution(self._sigma * factor),
+                exact=self._exact,
+                threads=self._threads,
+            )
+            self._processes = {factor: process}
+        return process
+
+
+def _check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse an array that the result does not fit into as it is."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    if out.shape != shape or out.dtype != dtype:
         raise ValueError(
-            f"the grey values, up to {np.abs(image).max():g}, are too large for {image.dtype} "
-            f"computations with a data range of {255 / factor:g}; check data_range"
+            f"out must have the shape {shape} and the dtype {dtype} of the result, got "
+            f"{out.shape} and {out.dtype}"
         )
-    return np.ascontiguousarray(result)
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
 
 
 def _checked_image(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
@@ -211,5 +321,5 @@ def _warn_outside_training(model: Model, sigma: float) -> None:
             f"{lowest:g} to {highest:g} that the model was trained for; check sigma and "
             "data_range",
             NoiseLevelWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ TRUNCATION = 3e-5
 """Mass of a kernel that is cut off."""
 
 TRUNCATION_OF_LARGE = 2e-4
-"""The same for kernels from ``LARGE`` pixels on, which change the image less."""
+"""The same for kernels from ``LARGE`` pixels on, where many scales share the structure tensor."""
 
 LARGE = 1.5
 
@@ -41,7 +42,7 @@ NEGLIGIBLE = 0.02
 """Largest effect in grey levels, in all steps together, of what is left out of a scale."""
 
 _SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
-_INTERPOLATION_TAPS = 6
+_INTERPOLATION_TAPS = 8
 _LONGEST_RADIUS = 24  # of the kernels that native/kernel.hpp has memory for
 
 Taps = tuple[float, ...]
@@ -67,18 +68,16 @@ def shortcuts(evolution: Evolution) -> Shortcuts | None:
     evolution = without_negligible(evolution)
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
+    many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling_weights) > 2
     fine = tuple(
-        discrete_gaussian(width, TRUNCATION if width < LARGE else TRUNCATION_OF_LARGE)
+        discrete_gaussian(width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION)
         for width in increments(scales[:count])
     )
     flows = any(plain(w) for (term,) in evolution.schedule for w in term.flux_weights[:count])
     if not flows or max(len(taps) for taps in fine) > _LONGEST_RADIUS + 1:
         return None
     variances = [_SAMPLING_VARIANCE, *(scale**2 for scale in scales[count:])]
-    coarse = tuple(
-        every_second_tap(later - earlier)
-        for earlier, later in zip(variances[:-1], variances[1:], strict=True)
-    )
+    coarse = tuple(every_second_tap(later - earlier) for earlier, later in pairwise(variances))
     if any(len(taps) > _LONGEST_RADIUS + 1 for taps in coarse):
         return None
     return Shortcuts(
@@ -143,9 +142,7 @@ def _flow_bound(term: Term, i: int, scale: float) -> float:
     return 2 * gradient * derivative + twist * derivative**2 / 2
 
 
-def _changed(
-    evolution: Evolution, change: Callable[[Term], Term]
-) -> tuple[tuple[Term, ...], ...]:
+def _changed(evolution: Evolution, change: Callable[[Term], Term]) -> tuple[tuple[Term, ...], ...]:
     """Return the schedule with all terms changed."""
     return tuple(tuple(change(term) for term in terms) for terms in evolution.schedule)
 
@@ -171,7 +168,9 @@ def every_second_tap(variance: float) -> Taps:
 
     On images without frequencies above a quarter of the sampling rate it is the Gaussian itself.
     """
-    taps = 2 * ive(np.arange(0, math.ceil(2 * variance + 24 * math.sqrt(variance) + 40), 2), variance)
+    taps = 2 * ive(
+        np.arange(0, math.ceil(2 * variance + 24 * math.sqrt(variance) + 40), 2), variance
+    )
     return _cut(taps, centred=True)
 
 

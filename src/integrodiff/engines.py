@@ -12,18 +12,26 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._shortcuts import shortcuts
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
+from integrodiff.models._validation import positive_integer
 from integrodiff.stages import Evolution, Term, discrete_gaussian, evolve, increments
 from integrodiff.stages._arrays import plain
 
 FloatImage: TypeAlias = NDArray[np.floating[Any]]
 StepCallback: TypeAlias = Callable[[int, FloatImage], object]
+
+
+class Process(Protocol):
+    """An evolution that is ready to run on many images."""
+
+    def __call__(self, image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+        """Return ``image`` after all steps, in its own precision."""
 
 
 class Engine(ABC):
@@ -41,10 +49,32 @@ class Engine(ABC):
         """Return in words how many threads the engine uses."""
 
     @abstractmethod
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
+        """Return what runs an evolution, and keeps what can be used for the next image.
+
+        Parameters
+        ----------
+        evolution : Evolution
+            The process.
+        exact : bool
+            Take no shortcuts. Only the engine ``native`` has any.
+        threads : int, optional
+            Number of threads of the engine ``native``; the others have settings of their own.
+        """
+
     def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
+        self,
+        image: FloatImage,
+        evolution: Evolution,
+        callback: StepCallback | None = None,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
     ) -> FloatImage:
-        """Return ``image`` after all steps, in its own precision."""
+        """Return ``image`` after all steps, in its own precision; see :meth:`prepare`."""
+        return self.prepare(evolution, exact=exact, threads=threads)(image, callback)
 
 
 class NumpyEngine(Engine):
@@ -61,12 +91,16 @@ class NumpyEngine(Engine):
         """Elementwise operations run on one thread, the blur of short axes on those of BLAS."""
         return "1, matrix products on those of BLAS"
 
-    def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
-    ) -> FloatImage:
-        """Run the stages on the array itself."""
-        result: FloatImage = evolve(image, evolution, callback)
-        return result
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
+        """Run the stages on the array itself, which is exact."""
+
+        def process(image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+            result: FloatImage = evolve(image, evolution, callback)
+            return result
+
+        return process
 
 
 class TorchEngine(Engine):
@@ -95,25 +129,28 @@ class TorchEngine(Engine):
             return f"GPU: {torch.cuda.get_device_name()}"
         return str(torch.get_num_threads())
 
-    def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
-    ) -> FloatImage:
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
         """Move the array to PyTorch, run the stages there, and move the result back."""
         import torch
 
         device = torch.device("cuda" if self.has_gpu() else "cpu")
 
-        def observe(step: int, tensor: torch.Tensor) -> None:
-            if callback is not None:
-                callback(step, tensor.cpu().numpy())
+        def process(image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+            def observe(step: int, tensor: torch.Tensor) -> None:
+                if callback is not None:
+                    callback(step, tensor.cpu().numpy())
 
-        # Without a watcher a GPU need not wait for the CPU after each step.
-        watcher = None if callback is None else observe
-        with torch.no_grad():
-            # A copy: PyTorch takes no array with negative strides or without write access.
-            tensor = torch.tensor(np.array(image, order="C"), device=device)
-            result: FloatImage = evolve(tensor, evolution, watcher).cpu().numpy()
-        return result
+            # Without a watcher a GPU need not wait for the CPU after each step.
+            watcher = None if callback is None else observe
+            with torch.no_grad():
+                # A copy: PyTorch takes no array with negative strides or without write access.
+                tensor = torch.tensor(np.array(image, order="C"), device=device)
+                result: FloatImage = evolve(tensor, evolution, watcher).cpu().numpy()
+            return result
+
+        return process
 
 
 class NativeEngine(Engine):
@@ -143,17 +180,11 @@ class NativeEngine(Engine):
 
         return _native.instruction_set()
 
-    def evolve(
-        self,
-        image: FloatImage,
-        evolution: Evolution,
-        callback: StepCallback | None = None,
-        *,
-        exact: bool = False,
-        threads: int | None = None,
-    ) -> FloatImage:
-        """Run the compiled steps on every image of the batch, in float32 or float64."""
-        return NativeProcess(evolution, exact=exact, threads=threads)(image, callback)
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
+        """Compute kernels; memory is taken with the first image."""
+        return NativeProcess(evolution, exact=exact, threads=threads)
 
 
 class NativeProcess:
@@ -174,7 +205,7 @@ class NativeProcess:
     def __init__(self, evolution: Evolution, *, exact: bool, threads: int | None) -> None:
         self._shortcuts = None if exact else shortcuts(evolution)
         self._evolution = evolution if self._shortcuts is None else self._shortcuts.evolution
-        self._threads = thread_count() if threads is None else threads
+        self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._plans: dict[Any, Any] = {}
         self._schedule = [
             [term_tuple(term) for term in self._evolution.terms(step)]
@@ -201,7 +232,9 @@ class NativeProcess:
         """Advance all images of a batch."""
         tau, pull = float(self._evolution.tau), float(self._evolution.pull)
         shape = batch.shape[-3:]
-        for current, start in zip(batch.reshape(-1, *shape), original.reshape(-1, *shape), strict=True):
+        for current, start in zip(
+            batch.reshape(-1, *shape), original.reshape(-1, *shape), strict=True
+        ):
             self._plans[precision].evolve(current, start, schedule, tau, pull, self._threads)
 
     def _new_plan(self, precision: Any) -> Any:

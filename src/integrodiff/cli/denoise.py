@@ -69,6 +69,14 @@ def denoise(
             "--float", help="Write float32, neither rounded nor clipped; OUT must be TIFF."
         ),
     ] = False,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="No shortcuts of the engine native, which change a photograph by at most 0.05 of "
+            "255 grey levels.",
+        ),
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace OUT if it exists.")
     ] = False,
@@ -95,6 +103,7 @@ def denoise(
                 engine=engine,
                 data_range=data_range,
                 as_float=as_float,
+                exact=exact,
                 overwrite=overwrite,
                 quiet=quiet,
             )
@@ -112,6 +121,7 @@ class _Request:
     engine: str
     data_range: float | None
     as_float: bool
+    exact: bool
     overwrite: bool
     quiet: bool
 
@@ -211,17 +221,17 @@ def _denoised(
         stopping(ExitCode.USAGE, ValueError, ImportError),
         progress(request.input.name, steps * len(pixels), quiet=request.quiet) as advance,
     ):
+        plan = integrodiff.Plan(
+            request.sigma,
+            model=model,
+            data_range=data_range,
+            channel_axis=image.channel_axis,
+            engine=engine,
+            as_float=request.as_float,
+            exact=request.exact,
+        )
         for page, denoised in zip(pixels, result, strict=True):
-            denoised[...] = integrodiff.denoise(
-                page,
-                request.sigma,
-                model=model,
-                data_range=data_range,
-                channel_axis=image.channel_axis,
-                engine=engine,
-                as_float=request.as_float,
-                callback=_step_counter(advance),
-            )
+            denoised[...] = plan(page, callback=_step_counter(advance))
     return result.reshape(image.pixels.shape)
 
 
