@@ -134,6 +134,15 @@ def test_float_output(noisy_png: Path, tmp_path: Path) -> None:
     assert np.array_equal(written, integrodiff.denoise(noisy, SIGMA, engine="numpy", as_float=True))
 
 
+def test_exact_output(noisy_png: Path, tmp_path: Path) -> None:
+    noisy = np.asarray(Image.open(noisy_png))
+    for name, options in (("fast.tif", []), ("exact.tif", ["--exact"])):
+        result = denoise(noisy_png, tmp_path / name, "--float", "--engine", "auto", *options)
+        assert result.exit_code == 0
+        expected = integrodiff.denoise(noisy, SIGMA, as_float=True, exact=bool(options))
+        assert np.array_equal(tifffile.imread(tmp_path / name), expected)
+
+
 def test_model_file_and_data_range(tmp_path: Path) -> None:
     integrodiff.save_model(integrodiff.load_model("pm"), tmp_path / "mine.json")
     tifffile.imwrite(tmp_path / "in.tif", noisy_image(clean_image(), "float64"))

@@ -54,6 +54,18 @@ WIDE = IAD(  # all scales with much weight, four of them on the coarse grid
 MODELS: dict[str, Any] = {
     **{name: load_model(name) for name in MODEL_NAMES},
     "compact": COMPACT,
+    "compact, two orders": replace(
+        COMPACT,
+        tau=0.2,
+        law=PowerLaws(
+            strengths=(1.0, 0.1),
+            exponents=(0.0, 0.0),
+            decays=(0.05, 0.3),
+            contrasts=(0.15, 0.15),
+            contrast_exponents=(1.2, 1.5),
+        ),
+    ),
+    "nonnegativity": replace(load_model("iad"), discretisation="nonnegativity", tau=0.3),
     "wide": WIDE,
     "eed with a large scale": EED(contrast=3.0, scale=2.0, tau=0.2),
     "eed with a coarse scale": EED(contrast=2.0, scale=4.0, tau=0.2),

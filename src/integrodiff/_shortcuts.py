@@ -1,6 +1,7 @@
 """Which shortcuts the compiled engine takes, and the kernels that it needs for them.
 
-There are four, for a first-order term on Haar cells. Each has its error here or in ``native/``.
+There are four, for a first-order term on Haar cells; other processes have the first alone. Each has
+its error here or in ``native/``.
 
 - Kernels are cut off where a mass of ``TRUNCATION`` is left, and normalised to sum one.
 - Scales from ``COARSE`` pixels on live on a grid of half the resolution.

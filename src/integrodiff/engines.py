@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._shortcuts import shortcuts
+from integrodiff._shortcuts import TRUNCATION, shortcuts
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
 from integrodiff.models._validation import positive_integer
 from integrodiff.stages import Evolution, Term, discrete_gaussian, evolve, increments
@@ -203,6 +203,7 @@ class NativeProcess:
     """
 
     def __init__(self, evolution: Evolution, *, exact: bool, threads: int | None) -> None:
+        self._exact = exact
         self._shortcuts = None if exact else shortcuts(evolution)
         self._evolution = evolution if self._shortcuts is None else self._shortcuts.evolution
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
@@ -244,16 +245,24 @@ class NativeProcess:
         evolution, found = self._evolution, self._shortcuts
         if found is None:
             haar = evolution.discretisation == "haar"
-            return kind(cascade_taps(evolution, precision), evolution.theta, haar)
+            tolerance = exact_tolerance(precision) if self._exact else TRUNCATION
+            return kind(cascade_taps(evolution, tolerance), evolution.theta, haar)
         return kind(found.fine, found.sampling, found.coarse, found.interpolation, evolution.theta)
 
 
-def cascade_taps(evolution: Evolution, precision: Any) -> list[list[float]]:
-    """Return the kernels from each scale to the next, as the compiled module takes them."""
-    tolerance = float(np.finfo(precision).eps) / 2
+def cascade_taps(evolution: Evolution, tolerance: float) -> list[list[float]]:
+    """Return the kernels from each scale to the next, as the compiled module takes them.
+
+    ``tolerance`` is the mass of a kernel that may be cut off.
+    """
     return [
         list(discrete_gaussian(plain(width), tolerance)) for width in increments(evolution.scales)
     ]
+
+
+def exact_tolerance(precision: Any) -> float:
+    """Return the mass of a kernel that does not count in a precision."""
+    return float(np.finfo(precision).eps) / 2
 
 
 def term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:
