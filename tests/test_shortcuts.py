@@ -65,7 +65,7 @@ MODELS: dict[str, Any] = {
             contrast_exponents=(1.2, 1.5),
         ),
     ),
-    "nonnegativity": replace(load_model("iad"), discretisation="nonnegativity", tau=0.3),
+    "nonnegativity": replace(WIDE, discretisation="nonnegativity"),
     "wide": WIDE,
     "eed with a large scale": EED(contrast=3.0, scale=2.0, tau=0.2),
     "eed with a coarse scale": EED(contrast=2.0, scale=4.0, tau=0.2),

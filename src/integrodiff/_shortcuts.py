@@ -169,9 +169,8 @@ def every_second_tap(variance: float) -> Taps:
 
     On images without frequencies above a quarter of the sampling rate it is the Gaussian itself.
     """
-    taps = 2 * ive(
-        np.arange(0, math.ceil(2 * variance + 24 * math.sqrt(variance) + 40), 2), variance
-    )
+    longest = math.ceil(variance + 12 * math.sqrt(variance) + 30)
+    taps = np.asarray(2 * ive(np.arange(0, longest, 2), variance), np.float64)
     return _cut(taps, centred=True)
 
 
