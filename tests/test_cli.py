@@ -369,7 +369,7 @@ def test_unexpected_error(noisy_png: Path, tmp_path: Path, monkeypatch: pytest.M
     def broken(*_: object, **__: object) -> None:
         raise LookupError("lost the plot")
 
-    monkeypatch.setattr(engines.NumpyEngine, "evolve", broken)
+    monkeypatch.setattr(engines.NumpyEngine, "prepare", broken)
     before = listing(tmp_path)
     result = denoise(noisy_png, tmp_path / "out.png")
     assert result.exit_code == 1
@@ -387,7 +387,7 @@ def test_out_of_memory(noisy_png: Path, tmp_path: Path, monkeypatch: pytest.Monk
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(engines.NumpyEngine, "evolve", exhausted)
+    monkeypatch.setattr(engines.NumpyEngine, "prepare", exhausted)
     result = denoise(noisy_png, tmp_path / "out.png")
     assert result.exit_code == 1
     assert "not enough memory" in result.stderr
@@ -397,7 +397,7 @@ def test_interruption(noisy_png: Path, tmp_path: Path) -> None:
     """A real signal in a process of its own, in the middle of the computation."""
     code = (
         "import os, signal; from integrodiff import engines; from integrodiff.cli import main; "
-        "engines.NumpyEngine.evolve = lambda *_: os.kill(os.getpid(), signal.SIGINT); "
+        "engines.NumpyEngine.prepare = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT); "
         "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
     )
     words = [
