@@ -16,7 +16,7 @@ import numpy as np
 
 import integrodiff
 from engine_speed import denoising, exactly
-from integrodiff.engines import cascade_taps
+from integrodiff.engines import cascade_taps, exact_tolerance
 from integrodiff.paper._results import Result, markdown_table, significant
 from integrodiff.stages import Evolution
 from timing import (
@@ -56,7 +56,7 @@ def step_work(evolution: Evolution) -> Result:
     terms = evolution.terms(0)
     if any(term.order != 1 for term in terms) or evolution.discretisation != "haar":
         raise SystemExit("the work is counted for first-order processes on Haar cells only")
-    radii = [len(taps) - 1 for taps in cascade_taps(evolution, np.float32)]
+    radii = [len(taps) - 1 for taps in cascade_taps(evolution, exact_tolerance(np.float32))]
     blurs = 2 * sum(map(blur_flops, radii))  # the cascade, and its adjoint
     scales = len(radii)
     pointwise = sum(

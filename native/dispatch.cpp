@@ -52,6 +52,17 @@ void Step<Real>::run(Real *image, const Real *original) const {
 }
 
 template <class Real>
+void FusedStep<Real>::run(const Real *in, Real *out, const Real *original) const {
+    switch (level()) {
+#ifdef INTEGRODIFF_X86
+        case Level::avx512: return avx512::step_fused(*this, in, out, original);
+        case Level::avx2: return avx2::step_fused(*this, in, out, original);
+#endif
+        default: return baseline::step_fused(*this, in, out, original);
+    }
+}
+
+template <class Real>
 void TangentStep<Real>::run(Real *images, const Real *original) const {
     switch (level()) {
 #ifdef INTEGRODIFF_X86
@@ -64,6 +75,8 @@ void TangentStep<Real>::run(Real *images, const Real *original) const {
 
 template struct Step<float>;
 template struct Step<double>;
+template struct FusedStep<float>;
+template struct FusedStep<double>;
 template struct TangentStep<float>;
 template struct TangentStep<double>;
 

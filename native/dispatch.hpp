@@ -8,6 +8,9 @@
     template <class Real>                                                \
     void step(const Step<Real> &task, Real *image, const Real *original); \
     template <class Real>                                                \
+    void step_fused(const FusedStep<Real> &task, const Real *in,         \
+                    Real *out, const Real *original);                    \
+    template <class Real>                                                \
     void step_with_tangents(const TangentStep<Real> &task, Real *images, \
                             const Real *original);                       \
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 #include <vector>
 
 #include "team.hpp"
@@ -24,11 +25,35 @@ struct Shape {
     std::ptrdiff_t channels, height, width;
 };
 
+// Memory that begins where a line of the cache does.
+template <class Real>
+struct LineAllocator {
+    using value_type = Real;
+    static constexpr std::align_val_t line{64};
+    LineAllocator() = default;
+    template <class Other>
+    LineAllocator(const LineAllocator<Other> &) {}
+    Real *allocate(std::size_t count) {
+        return static_cast<Real *>(::operator new(count * sizeof(Real), line));
+    }
+    void deallocate(Real *p, std::size_t) { ::operator delete(p, line); }
+    bool operator==(const LineAllocator &) const { return true; }
+    bool operator!=(const LineAllocator &) const { return false; }
+};
+
+template <class Real>
+using Buffer = std::vector<Real, LineAllocator<Real>>;
+
 template <class Real>
 struct Workspace {
     std::vector<Real> smoothed;   // scales x channels x height x width
     std::vector<Real> couplings;  // J: three planes of cells; energies of higher orders
     std::vector<Real> flow;       // channels x height x width
+
+    // Of the fused step, with margins: the image before and after the step; planes of a quarter of its size, smoothed by the
+    // sampling kernel, and at the coarse scales; flows at the coarse scales.
+    Buffer<Real> image, next, sampled, coarse, coarse_flows;
+    std::vector<Buffer<Real>> rings;  // of each part of the image
 };
 
 // Advance `image` by one step; `original` is what it is pulled to.
@@ -43,6 +68,27 @@ struct Step {
     Workspace<Real> *workspace;
 
     void run(Real *image, const Real *original) const;
+};
+
+// Longest kernels that the fused step takes: radius of odd ones, half of even ones.
+constexpr std::ptrdiff_t longest_radius = 24, longest_half_kernel = 20;
+
+// The same step with shortcuts, for the Haar scheme and a single term of order one.
+template <class Real>
+struct FusedStep {
+    Shape shape;
+    const Taps *fine;                  // from each scale to the next, on the pixels
+    const std::vector<double> *sampling;  // halves of the even kernels: to the coarse grid
+    const Taps *coarse;                // from there to the first coarse scale, and to each next
+    const std::vector<double> *interpolation;  // from a coarse scale to the pixels
+    const Term *term;                  // its numbers are for the fine and then the coarse scales
+    double tau, pull, theta;
+    Team *team;
+    Workspace<Real> *workspace;
+
+    // The image is in the workspace, but for the first step, which finds it in `in`, and the last,
+    // which leaves it in `out`.
+    void run(const Real *in, Real *out, const Real *original) const;
 };
 
 // Derivatives of the numbers of one term at one scale, one for each parameter.

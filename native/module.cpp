@@ -6,12 +6,15 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <tuple>
 
 #include "dispatch.hpp"
 
 namespace nb = nanobind;
+using integrodiff::FusedStep;
 using integrodiff::Shape;
 using integrodiff::Slopes;
 using integrodiff::Step;
@@ -39,43 +42,110 @@ std::vector<Term> terms_from(const std::vector<TermTuple> &tuples, std::size_t s
     return terms;
 }
 
-int at_least_one(int threads) {
-    if (threads < 1) throw std::invalid_argument("threads must be at least 1");
-    return threads;
+// Workspaces that no call uses at present, so that calls from several threads do not meet.
+template <class Real>
+class Workspaces {
+  public:
+    std::unique_ptr<Workspace<Real>> take() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (idle_.empty()) return std::make_unique<Workspace<Real>>();
+        std::unique_ptr<Workspace<Real>> last = std::move(idle_.back());
+        idle_.pop_back();
+        return last;
+    }
+    void give_back(std::unique_ptr<Workspace<Real>> workspace) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        idle_.push_back(std::move(workspace));
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Workspace<Real>>> idle_;
+};
+
+void check_kernels(const std::vector<std::vector<double>> &taps, std::size_t longest) {
+    for (const auto &kernel : taps)
+        if (kernel.empty() || kernel.size() > longest)
+            throw std::invalid_argument("a kernel has no taps, or too many");
 }
 
-// Holds the memory that steps on images of one shape and precision need.
+// Holds kernels, and the memory that steps on images need.
 template <class Real>
 class Plan {
   public:
-    Plan(std::vector<std::vector<double>> taps, double theta, bool cells, int threads)
-        : taps_(std::move(taps)), theta_(theta), cells_(cells), team_(at_least_one(threads)) {
+    // Every step as it is: `taps` are the kernels from each scale to the next.
+    Plan(std::vector<std::vector<double>> taps, double theta, bool cells)
+        : taps_(std::move(taps)), theta_(theta), cells_(cells) {
         if (taps_.empty()) throw std::invalid_argument("there must be at least one scale");
-        for (const auto &kernel : taps_)
-            if (kernel.empty()) throw std::invalid_argument("a kernel must have at least one tap");
+        check_kernels(taps_, 1u << 20);
     }
 
-    void step(Image<Real> image, Image<const Real> original, const std::vector<TermTuple> &tuples,
-              double tau, double pull) {
+    // Steps with shortcuts: kernels of the fine scales, halves of the two even kernels between the
+    // pixels and the coarse grid, kernels of the coarse scales.
+    Plan(std::vector<std::vector<double>> fine, std::vector<double> sampling,
+         std::vector<std::vector<double>> coarse, std::vector<double> interpolation, double theta)
+        : taps_(std::move(fine)),
+          sampling_(std::move(sampling)),
+          coarse_(std::move(coarse)),
+          interpolation_(std::move(interpolation)),
+          theta_(theta),
+          fused_(true) {
+        if (taps_.empty()) throw std::invalid_argument("there must be at least one fine scale");
+        check_kernels(taps_, integrodiff::longest_radius + 1);
+        check_kernels(coarse_, integrodiff::longest_radius + 1);
+        if (!coarse_.empty())
+            check_kernels({sampling_, interpolation_}, integrodiff::longest_half_kernel);
+    }
+
+    // One step for each entry of `schedule`. An interrupt from the keyboard ends it after a step.
+    void evolve(Image<Real> image, Image<const Real> original,
+                const std::vector<std::vector<TermTuple>> &schedule, double tau, double pull,
+                int threads) {
         for (int axis = 0; axis < 3; ++axis)
             if (image.shape(axis) != original.shape(axis) || image.shape(axis) == 0)
                 throw std::invalid_argument("image and original must have one shape, not empty");
-        const std::vector<Term> terms = terms_from(tuples, taps_.size());
+        if (threads < 1) throw std::invalid_argument("threads must be at least 1");
         const Shape shape{static_cast<std::ptrdiff_t>(image.shape(0)),
                           static_cast<std::ptrdiff_t>(image.shape(1)),
                           static_cast<std::ptrdiff_t>(image.shape(2))};
-        const Step<Real> task{shape,  &taps_, &terms,   tau,        pull,
-                              theta_, cells_, &team_, &workspace_};
-        nb::gil_scoped_release unlocked;
-        task.run(image.data(), original.data());
+        std::vector<std::vector<Term>> steps;
+        for (const auto &tuples : schedule) {
+            steps.push_back(terms_from(tuples, taps_.size() + coarse_.size()));
+            if (fused_ && (steps.back().size() != 1 || steps.back()[0].order != 1))
+                throw std::invalid_argument("the fused step takes one term, of order one");
+        }
+        std::unique_ptr<Workspace<Real>> workspace = workspaces_.take();
+        Real *const pixels = image.data();
+        const Real *const start = original.data();
+        bool interrupted = false;
+        {
+            nb::gil_scoped_release unlocked;
+            Team team(threads);
+            for (std::size_t k = 0; k < steps.size() && !interrupted; ++k) {
+                if (fused_)
+                    FusedStep<Real>{shape,  &taps_, &sampling_, &coarse_, &interpolation_,
+                                    &steps[k][0], tau, pull, theta_, &team, workspace.get()}
+                        .run(k == 0 ? pixels : nullptr, k + 1 == steps.size() ? pixels : nullptr, start);
+                else
+                    Step<Real>{shape,  &taps_, &steps[k], tau, pull,
+                               theta_, cells_, &team, workspace.get()}
+                        .run(pixels, start);
+                nb::gil_scoped_acquire locked;
+                interrupted = PyErr_CheckSignals() != 0;
+            }
+        }
+        workspaces_.give_back(std::move(workspace));
+        if (interrupted) throw nb::python_error();
     }
 
   private:
     std::vector<std::vector<double>> taps_;
+    std::vector<double> sampling_;
+    std::vector<std::vector<double>> coarse_;
+    std::vector<double> interpolation_;
     double theta_;
-    bool cells_;
-    Team team_;
-    Workspace<Real> workspace_;
+    bool cells_ = true, fused_ = false;
+    Workspaces<Real> workspaces_;
 };
 
 // Coupling, flux and contrast slopes of a term, each as [scale][parameter].
@@ -147,11 +217,14 @@ void bind_tangents(nb::module_ &m, const char *name) {
 
 template <class Real>
 void bind(nb::module_ &m, const char *name) {
+    using Kernels = std::vector<std::vector<double>>;
+    using Taps = std::vector<double>;
     nb::class_<Plan<Real>>(m, name)
-        .def(nb::init<std::vector<std::vector<double>>, double, bool, int>(), nb::arg("taps"),
-             nb::arg("theta"), nb::arg("cells"), nb::arg("threads"))
-        .def("step", &Plan<Real>::step, nb::arg("image"), nb::arg("original"), nb::arg("terms"),
-             nb::arg("tau"), nb::arg("pull"));
+        .def(nb::init<Kernels, double, bool>(), nb::arg("taps"), nb::arg("theta"), nb::arg("cells"))
+        .def(nb::init<Kernels, Taps, Kernels, Taps, double>(), nb::arg("fine"), nb::arg("sampling"),
+             nb::arg("coarse"), nb::arg("interpolation"), nb::arg("theta"))
+        .def("evolve", &Plan<Real>::evolve, nb::arg("image"), nb::arg("original"),
+             nb::arg("schedule"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads"));
 }
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernel.hpp"
+#include "simd.hpp"
 #include "stencils.hpp"
 
 namespace integrodiff {
@@ -76,35 +78,23 @@ void pad_row(const Real *row, Index width, Index radius, Real *padded) {
 
 // ---- blur ----
 
-#if defined(__GNUC__)
-// Vectors as long as the longest registers, at any address; shorter ones work on them in parts.
-template <class Real>
-struct Vector;
-template <>
-struct Vector<float> {
-    typedef float type __attribute__((vector_size(64), aligned(4), may_alias));
-};
-template <>
-struct Vector<double> {
-    typedef double type __attribute__((vector_size(64), aligned(8), may_alias));
-};
-#endif
-
 // A symmetric kernel: `count` results from `center` and its neighbours at distance k, which begin
-// at before(k) and after(k).
+// at before(k) and after(k). The first product is held, so that the compiler cannot choose which of
+// the first two it joins with the sum: then all forms of a blur round alike, and results do not
+// depend on the number of threads.
 template <class Real, class Before, class After>
 inline void correlate(const Real *center, const Before &before, const After &after, const Real *taps,
                       Index radius, Index count, Real *out) {
     Index x = 0;
 #if defined(__GNUC__)
-    using Packed = typename Vector<Real>::type;
-    constexpr Index lanes = 64 / sizeof(Real), block = 4 * lanes;
-    const auto at = [](const Real *p) { return *reinterpret_cast<const Packed *>(p); };
+    constexpr Index lanes = INTEGRODIFF_ISA::lanes<Real>, block = 4 * lanes;
+    const auto at = [](const Real *p) { return load(p); };
     while (count >= block) {
         // The last block may begin before the end of the one before it.
         x = std::min(x, count - block);
-        Packed s0 = taps[0] * at(center + x), s1 = taps[0] * at(center + x + lanes);
-        Packed s2 = taps[0] * at(center + x + 2 * lanes), s3 = taps[0] * at(center + x + 3 * lanes);
+        Packed<Real> s0 = taps[0] * at(center + x), s1 = taps[0] * at(center + x + lanes);
+        Packed<Real> s2 = taps[0] * at(center + x + 2 * lanes), s3 = taps[0] * at(center + x + 3 * lanes);
+        hold(s0), hold(s1), hold(s2), hold(s3);
         for (Index k = 1; k <= radius; ++k) {
             const Real *a = before(k) + x, *b = after(k) + x;
             const Real tap = taps[k];
@@ -113,19 +103,74 @@ inline void correlate(const Real *center, const Before &before, const After &aft
             s2 += tap * (at(a + 2 * lanes) + at(b + 2 * lanes));
             s3 += tap * (at(a + 3 * lanes) + at(b + 3 * lanes));
         }
-        *reinterpret_cast<Packed *>(out + x) = s0;
-        *reinterpret_cast<Packed *>(out + x + lanes) = s1;
-        *reinterpret_cast<Packed *>(out + x + 2 * lanes) = s2;
-        *reinterpret_cast<Packed *>(out + x + 3 * lanes) = s3;
+        store(out + x, s0);
+        store(out + x + lanes, s1);
+        store(out + x + 2 * lanes, s2);
+        store(out + x + 3 * lanes, s3);
         x += block;
         if (x >= count) return;
     }
 #endif
     for (; x < count; ++x) {
         Real sum = taps[0] * center[x];
+        hold(sum);
         for (Index k = 1; k <= radius; ++k) sum += taps[k] * (before(k)[x] + after(k)[x]);
         out[x] = sum;
     }
+}
+
+#if defined(__AVX512F__)
+// The numbers from `shift` on of two vectors that follow each other.
+template <int shift>
+inline Packed<float> part_of(Packed<float> first, Packed<float> second) {
+    return _mm512_castsi512_ps(
+        _mm512_alignr_epi32(_mm512_castps_si512(second), _mm512_castps_si512(first), shift));
+}
+
+template <int... k>
+inline Packed<float> add_taps(Packed<float> sum, Packed<float> before, Packed<float> here,
+                              Packed<float> after, const float *taps,
+                              std::integer_sequence<int, k...>) {
+    ((sum += taps[k + 1] * (part_of<15 - k>(before, here) + part_of<k + 1>(here, after))), ...);
+    return sum;
+}
+
+// Shifts in registers: a load that crosses two lines of the cache takes as long as two.
+template <int radius>
+void correlate_along_row(const float *row, const float *taps, Index count, float *out) {
+    Packed<float> before = load(row - 16), here = load(row);
+    for (Index x = 0; x < count; x += 16) {
+        const Packed<float> after = load(row + x + 16);
+        Packed<float> sum = taps[0] * here;
+        hold(sum);
+        store(out + x, add_taps(sum, before, here, after, taps,
+                                std::make_integer_sequence<int, radius>()));
+        before = here;
+        here = after;
+    }
+}
+#endif
+
+// The same along a row that continues by `radius` numbers at both ends, and by one vector that may
+// be anything.
+template <class Real>
+void correlate_along(const Real *row, const Real *taps, Index radius, Index count, Real *out) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Real) == 4) switch (radius) {
+            case 1: return correlate_along_row<1>(row, taps, count, out);
+            case 2: return correlate_along_row<2>(row, taps, count, out);
+            case 3: return correlate_along_row<3>(row, taps, count, out);
+            case 4: return correlate_along_row<4>(row, taps, count, out);
+            case 5: return correlate_along_row<5>(row, taps, count, out);
+            case 6: return correlate_along_row<6>(row, taps, count, out);
+            case 7: return correlate_along_row<7>(row, taps, count, out);
+            case 8: return correlate_along_row<8>(row, taps, count, out);
+            default: break;
+        }
+#endif
+    correlate(
+        row, [&](Index k) { return row - k; }, [&](Index k) { return row + k; }, taps, radius, count,
+        out);
 }
 
 template <class Real>

@@ -32,9 +32,24 @@ class Team {
     Team(const Team &) = delete;
     Team &operator=(const Team &) = delete;
 
+    std::ptrdiff_t size() const { return threads_; }
+
+    // Call `work` for each number from 0 to `count`.
+    void pieces(std::ptrdiff_t count, const std::function<void(std::ptrdiff_t)> &work) {
+        share(count, count, [&](std::ptrdiff_t first, std::ptrdiff_t last) {
+            for (; first < last; ++first) work(first);
+        });
+    }
+
     // Call `work` for bands that together are the rows from 0 to `count`.
     void rows(std::ptrdiff_t count, const Rows &work) {
-        if (threads_ == 1 || count < 2 * threads_) {
+        // More bands than threads: whoever is held up takes fewer.
+        share(count, count < 2 * threads_ ? 1 : 4 * threads_, work);
+    }
+
+  private:
+    void share(std::ptrdiff_t count, std::ptrdiff_t bands, const Rows &work) {
+        if (threads_ == 1 || bands <= 1) {
             work(0, count);
             return;
         }
@@ -42,8 +57,7 @@ class Team {
             const std::lock_guard<std::mutex> lock(mutex_);
             work_ = &work;
             count_ = count;
-            bands_ = 4 * threads_;  // more than threads: whoever is held up takes fewer
-            if (bands_ > count) bands_ = count;
+            bands_ = bands < count ? bands : count;
             next_ = 0;
             busy_ = threads_ - 1;
             ++round_;
@@ -54,7 +68,6 @@ class Team {
         done_.wait(lock, [this] { return busy_ == 0; });
     }
 
-  private:
     void take_bands() {
         for (;;) {
             const std::ptrdiff_t band = next_.fetch_add(1);

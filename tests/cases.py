@@ -41,10 +41,12 @@ def at_bound(model: ExplicitModel, fraction: float = 1.0) -> ExplicitModel:
     return replace(model, tau=fraction * model.stable_step(SIGMA))
 
 
-def run(model: ExplicitModel, engine: str, image: Image, sigma: float = SIGMA) -> Image:
+def run(
+    model: ExplicitModel, engine: str, image: Image, sigma: float = SIGMA, *, exact: bool = True
+) -> Image:
     """Evolve an image (rows, columns) or (channels, rows, columns) with one engine."""
     canonical = image[None] if image.ndim == 2 else image
-    result = ENGINES[engine].evolve(canonical, model.evolution(sigma))
+    result = ENGINES[engine].evolve(canonical, model.evolution(sigma), exact=exact)
     return result[0] if image.ndim == 2 else result
 
 

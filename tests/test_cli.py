@@ -140,6 +140,15 @@ def test_float_output(noisy_png: Path, tmp_path: Path) -> None:
     assert np.array_equal(written, integrodiff.denoise(noisy, SIGMA, engine="numpy", as_float=True))
 
 
+def test_exact_output(noisy_png: Path, tmp_path: Path) -> None:
+    noisy = np.asarray(Image.open(noisy_png))
+    for name, options in (("fast.tif", []), ("exact.tif", ["--exact"])):
+        result = denoise(noisy_png, tmp_path / name, "--float", "--engine", "auto", *options)
+        assert result.exit_code == 0
+        expected = integrodiff.denoise(noisy, SIGMA, as_float=True, exact=bool(options))
+        assert np.array_equal(tifffile.imread(tmp_path / name), expected)
+
+
 def test_model_file_and_data_range(tmp_path: Path) -> None:
     integrodiff.save_model(integrodiff.load_model("pm"), tmp_path / "mine.json")
     tifffile.imwrite(tmp_path / "in.tif", noisy_image(clean_image(), "float64"))
@@ -365,7 +374,7 @@ def test_unexpected_error(noisy_png: Path, tmp_path: Path, monkeypatch: pytest.M
     def broken(*_: object, **__: object) -> None:
         raise LookupError("lost the plot")
 
-    monkeypatch.setattr(engines.NumpyEngine, "evolve", broken)
+    monkeypatch.setattr(engines.NumpyEngine, "prepare", broken)
     before = listing(tmp_path)
     result = denoise(noisy_png, tmp_path / "out.png")
     assert result.exit_code == 1
@@ -383,7 +392,7 @@ def test_out_of_memory(noisy_png: Path, tmp_path: Path, monkeypatch: pytest.Monk
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(engines.NumpyEngine, "evolve", exhausted)
+    monkeypatch.setattr(engines.NumpyEngine, "prepare", exhausted)
     result = denoise(noisy_png, tmp_path / "out.png")
     assert result.exit_code == 1
     assert "not enough memory" in result.stderr
@@ -393,7 +402,7 @@ def test_interruption(noisy_png: Path, tmp_path: Path) -> None:
     """A real signal in a process of its own, in the middle of the computation."""
     code = (
         "import os, signal; from integrodiff import engines; from integrodiff.cli import main; "
-        "engines.NumpyEngine.evolve = lambda *_: os.kill(os.getpid(), signal.SIGINT); "
+        "engines.NumpyEngine.prepare = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT); "
         "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
     )
     words = [

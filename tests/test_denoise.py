@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cases import FEW_SCALES, MODELS, RUNNABLE_ENGINES
-from integrodiff import MODEL_NAMES, NoiseLevelWarning, denoise, load_model, save_model
+from integrodiff import MODEL_NAMES, NoiseLevelWarning, Plan, denoise, load_model, save_model
 from integrodiff._grey_range import grey_range
 from integrodiff.models import CompactDiffusion, PowerLaws
 
@@ -308,3 +308,71 @@ class TestNoiseLevelWarning:
         denoise(np.zeros((5, 5)), 8, data_range=255)
         denoise(np.zeros((5, 5)), 500, model=MODELS["pm"], data_range=255)
         assert load_model("iad").provenance["noise_levels"] == [10, 20, 30, 40, 50, 60]
+
+
+class TestOut:
+    def test_result_is_written_to_out(self, clean: NDArray[np.float64]) -> None:
+        image = noisy(clean, 25).astype(np.float32)
+        expected = denoise(image, 25, data_range=255)
+        for out in (
+            np.empty_like(image),
+            np.empty_like(image.T).T,
+            np.zeros((64, 96), "f4")[:, ::2],
+        ):
+            assert denoise(image, 25, data_range=255, out=out) is out
+            np.testing.assert_array_equal(out, expected)
+        assert denoise(image, 25, data_range=255, out=image) is image
+        np.testing.assert_array_equal(image, expected)
+
+    def test_integers_and_floats(self, clean: NDArray[np.float64]) -> None:
+        image = noisy(clean, 25).clip(0, 255).astype(np.uint8)
+        assert denoise(image, 25, out=np.empty_like(image)).dtype == np.uint8
+        out = np.empty(image.shape, np.float32)
+        np.testing.assert_array_equal(
+            denoise(image, 25, as_float=True, out=out), denoise(image, 25, as_float=True)
+        )
+
+    @pytest.mark.parametrize(
+        ("out", "error"),
+        [
+            ([[0.0]], TypeError),
+            (np.zeros((3, 4), np.float32), ValueError),
+            (np.zeros((4, 4), np.float64), ValueError),
+            (np.broadcast_to(np.float32(0), (4, 4)), ValueError),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, out: Any, error: type[Exception]) -> None:
+        image = np.zeros((4, 4), np.float32)
+        with pytest.raises(error, match="out"):
+            denoise(image, 0.1, out=out)
+        assert not np.any(out)
+
+
+class TestPlan:
+    def test_equals_denoise_for_images_of_any_kind(self, clean: NDArray[np.float64]) -> None:
+        plan = Plan(25, model="iid", threads=2)
+        image = noisy(clean, 25).clip(0, 255)
+        for kind in (image.astype(np.uint8), image[:9, :7].astype(np.uint8), image[::-1] / 255):
+            sigma = 25 if kind.dtype == np.uint8 else 25 / 255
+            chosen = plan if kind.dtype == np.uint8 else Plan(sigma, model="iid")
+            for _ in range(2):
+                np.testing.assert_array_equal(chosen(kind), denoise(kind, sigma, model="iid"))
+
+    def test_exact_and_callback(self, clean: NDArray[np.float64]) -> None:
+        image = noisy(clean, 25)
+        plan = Plan(25, data_range=255, exact=True)
+        seen: list[int] = []
+        found = plan(image, callback=lambda step, now: seen.append(step))
+        assert seen == list(range(1, 11))
+        expected = denoise(image, 25, data_range=255, engine="numpy")
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+        shortcut = denoise(image, 25, data_range=255)
+        assert np.abs(shortcut - expected).max() < 0.05
+
+    def test_wrong_settings_are_refused_at_once(self) -> None:
+        with pytest.raises(ValueError, match="sigma"):
+            Plan(-1)
+        with pytest.raises(ValueError, match="threads must be"):
+            Plan(1, threads=0)
+        with pytest.raises(ValueError, match="unknown engine"):
+            Plan(1, engine="fpga")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -49,33 +51,40 @@ def test_equals_the_reference(
     expected = ENGINES["numpy"].evolve(image, evolution)
     for threads in ("1", "3"):
         monkeypatch.setenv("INTEGRODIFF_THREADS", threads)
-        np.testing.assert_allclose(NATIVE.evolve(image, evolution), expected, atol=1e-9, rtol=0)
-        single = NATIVE.evolve(image.astype(np.float32), evolution)
+        double = NATIVE.evolve(image, evolution, exact=True)
+        np.testing.assert_allclose(double, expected, atol=1e-9, rtol=0)
+        single = NATIVE.evolve(image.astype(np.float32), evolution, exact=True)
         assert single.dtype == np.float32
         np.testing.assert_allclose(single, expected, atol=1e-3, rtol=0)
 
 
-def test_batches_layouts_and_callbacks() -> None:
+@pytest.mark.parametrize("exact", [True, False])
+def test_batches_layouts_and_callbacks(exact: bool) -> None:
+    def run(image: Any, callback: Any = None) -> Any:
+        return NATIVE.evolve(image, evolution, callback, exact=exact)
+
     images = np.random.default_rng(1).uniform(0, 255, (2, 3, 1, 9, 8))
     evolution = CASES["iad-reduced"].evolution(25.0)
     before = images.copy()
     seen: list[int] = []
-    found = NATIVE.evolve(images, evolution, lambda step, image: seen.append(step))
+    found = run(images, lambda step, image: seen.append(step))
     assert seen == [1, 2, 3]
     np.testing.assert_array_equal(images, before)
-    np.testing.assert_allclose(found[1, 2], NATIVE.evolve(images[1, 2], evolution), atol=1e-12)
-    backwards = NATIVE.evolve(images[..., ::-1, ::-1], evolution)
+    np.testing.assert_array_equal(run(images), found)
+    np.testing.assert_array_equal(found[1, 2], run(images[1, 2]))
+    backwards = run(images[..., ::-1, ::-1])
     np.testing.assert_allclose(backwards[..., ::-1, ::-1], found, atol=1e-9)
 
 
-def test_many_threads_at_once() -> None:
+@pytest.mark.parametrize("exact", [True, False])
+def test_many_threads_at_once(exact: bool) -> None:
     images = np.random.default_rng(2).uniform(0, 255, (6, 1, 40, 50))
-    evolution = load_model("iad").evolution(25.0)
-    expected = [NATIVE.evolve(image, evolution) for image in images]
+    process = NATIVE.prepare(load_model("iad").evolution(25.0), exact=exact, threads=2)
+    expected = [process(image) for image in images]
     found: dict[int, Any] = {}
 
     def work(number: int) -> None:
-        found[number] = NATIVE.evolve(images[number], evolution)
+        found[number] = process(images[number])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(len(images))]
     for thread in threads:
@@ -102,11 +111,25 @@ def test_forked_and_spawned_processes(method: str) -> None:
     assert found == [expected, expected]
 
 
+def test_interrupt_from_the_keyboard() -> None:
+    image = np.zeros((1, 800, 800), np.float32)
+    evolution = replace(load_model("iad").evolution(25.0), steps=10_000)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        NATIVE.evolve(image, evolution)
+    assert time.monotonic() - start < 30  # all steps would take minutes
+
+
 def test_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INTEGRODIFF_THREADS", raising=False)
     assert thread_count() == engines.cpu_count()
     monkeypatch.setenv("INTEGRODIFF_THREADS", "5")
     assert thread_count() == 5
+    assert np.all(NATIVE.evolve(np.ones((1, 3, 3)), CASES["pm"].evolution(25.0), threads=2) == 1)
+    with pytest.raises(ValueError, match="threads must be"):
+        NATIVE.evolve(np.ones((1, 3, 3)), CASES["pm"].evolution(25.0), threads=0)
     for wrong in ("0", "-1", "two", ""):
         monkeypatch.setenv("INTEGRODIFF_THREADS", wrong)
         with pytest.raises(ValueError, match="INTEGRODIFF_THREADS must be"):

@@ -12,6 +12,7 @@ __all__ = [
     "ModelFileError",
     "NoiseLevelWarning",
     "PeronaMalik",
+    "Plan",
     "PoissonGaussian",
     "ReducedLaw",
     "ScaleGrid",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 from . import stages
-from ._denoise import denoise
+from ._denoise import Plan, denoise
 from .anscombe import PoissonGaussian
 from .engines import ENGINE_NAMES
 from .errors import (

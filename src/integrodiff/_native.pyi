@@ -1,39 +1,61 @@
 """Compiled steps of diffusion processes; see native/module.cpp."""
 
+from collections.abc import Sequence
+from typing import overload
+
 import numpy as np
 from numpy.typing import NDArray
 
 _Term = tuple[int, bool, list[float], list[float], list[float]]
 
+_Kernels = Sequence[Sequence[float]]
 _Table = list[list[float]]
 _Slopes = tuple[_Table, _Table, _Table]
 
 def instruction_set() -> str: ...
 
 class PlanFloat32:
+    @overload
+    def __init__(self, taps: _Kernels, theta: float, cells: bool) -> None: ...
+    @overload
     def __init__(
-        self, taps: list[list[float]], theta: float, cells: bool, threads: int
+        self,
+        fine: _Kernels,
+        sampling: Sequence[float],
+        coarse: _Kernels,
+        interpolation: Sequence[float],
+        theta: float,
     ) -> None: ...
-    def step(
+    def evolve(
         self,
         image: NDArray[np.float32],
         original: NDArray[np.float32],
-        terms: list[_Term],
+        schedule: list[list[_Term]],
         tau: float,
         pull: float,
+        threads: int,
     ) -> None: ...
 
 class PlanFloat64:
+    @overload
+    def __init__(self, taps: _Kernels, theta: float, cells: bool) -> None: ...
+    @overload
     def __init__(
-        self, taps: list[list[float]], theta: float, cells: bool, threads: int
+        self,
+        fine: _Kernels,
+        sampling: Sequence[float],
+        coarse: _Kernels,
+        interpolation: Sequence[float],
+        theta: float,
     ) -> None: ...
-    def step(
+    def evolve(
         self,
         image: NDArray[np.float64],
         original: NDArray[np.float64],
-        terms: list[_Term],
+        schedule: list[list[_Term]],
         tau: float,
         pull: float,
+        threads: int,
     ) -> None: ...
 
 class TangentPlanFloat32:

@@ -12,17 +12,26 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff._shortcuts import TRUNCATION, shortcuts
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
+from integrodiff.models._validation import positive_integer
 from integrodiff.stages import Evolution, Term, discrete_gaussian, evolve, increments
 from integrodiff.stages._arrays import plain
 
 FloatImage: TypeAlias = NDArray[np.floating[Any]]
 StepCallback: TypeAlias = Callable[[int, FloatImage], object]
+
+
+class Process(Protocol):
+    """An evolution that is ready to run on many images."""
+
+    def __call__(self, image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+        """Return ``image`` after all steps, in its own precision."""
 
 
 class Engine(ABC):
@@ -40,10 +49,32 @@ class Engine(ABC):
         """Return in words how many threads the engine uses."""
 
     @abstractmethod
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
+        """Return what runs an evolution, and keeps what can be used for the next image.
+
+        Parameters
+        ----------
+        evolution : Evolution
+            The process.
+        exact : bool
+            Take no shortcuts. Only the engine ``native`` has any.
+        threads : int, optional
+            Number of threads of the engine ``native``; the others have settings of their own.
+        """
+
     def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
+        self,
+        image: FloatImage,
+        evolution: Evolution,
+        callback: StepCallback | None = None,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
     ) -> FloatImage:
-        """Return ``image`` after all steps, in its own precision."""
+        """Return ``image`` after all steps, in its own precision; see :meth:`prepare`."""
+        return self.prepare(evolution, exact=exact, threads=threads)(image, callback)
 
 
 class NumpyEngine(Engine):
@@ -60,12 +91,16 @@ class NumpyEngine(Engine):
         """Elementwise operations run on one thread, the blur of short axes on those of BLAS."""
         return "1, matrix products on those of BLAS"
 
-    def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
-    ) -> FloatImage:
-        """Run the stages on the array itself."""
-        result: FloatImage = evolve(image, evolution, callback)
-        return result
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
+        """Run the stages on the array itself, which is exact."""
+
+        def process(image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+            result: FloatImage = evolve(image, evolution, callback)
+            return result
+
+        return process
 
 
 class TorchEngine(Engine):
@@ -94,25 +129,28 @@ class TorchEngine(Engine):
             return f"GPU: {torch.cuda.get_device_name()}"
         return str(torch.get_num_threads())
 
-    def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
-    ) -> FloatImage:
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
         """Move the array to PyTorch, run the stages there, and move the result back."""
         import torch
 
         device = torch.device("cuda" if self.has_gpu() else "cpu")
 
-        def observe(step: int, tensor: torch.Tensor) -> None:
-            if callback is not None:
-                callback(step, tensor.cpu().numpy())
+        def process(image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+            def observe(step: int, tensor: torch.Tensor) -> None:
+                if callback is not None:
+                    callback(step, tensor.cpu().numpy())
 
-        # Without a watcher a GPU need not wait for the CPU after each step.
-        watcher = None if callback is None else observe
-        with torch.no_grad():
-            # A copy: PyTorch takes no array with negative strides or without write access.
-            tensor = torch.tensor(np.array(image, order="C"), device=device)
-            result: FloatImage = evolve(tensor, evolution, watcher).cpu().numpy()
-        return result
+            # Without a watcher a GPU need not wait for the CPU after each step.
+            watcher = None if callback is None else observe
+            with torch.no_grad():
+                # A copy: PyTorch takes no array with negative strides or without write access.
+                tensor = torch.tensor(np.array(image, order="C"), device=device)
+                result: FloatImage = evolve(tensor, evolution, watcher).cpu().numpy()
+            return result
+
+        return process
 
 
 class NativeEngine(Engine):
@@ -142,34 +180,89 @@ class NativeEngine(Engine):
 
         return _native.instruction_set()
 
-    def evolve(
-        self, image: FloatImage, evolution: Evolution, callback: StepCallback | None = None
-    ) -> FloatImage:
-        """Run the compiled step on every image of the batch, in float32 or float64."""
-        from integrodiff import _native
+    def prepare(
+        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+    ) -> Process:
+        """Compute kernels; memory is taken with the first image."""
+        return NativeProcess(evolution, exact=exact, threads=threads)
 
-        kind = _native.PlanFloat32 if image.dtype == np.float32 else _native.PlanFloat64
-        precision = np.float32 if image.dtype == np.float32 else np.float64
-        taps = cascade_taps(evolution, precision)
-        plan = kind(taps, evolution.theta, evolution.discretisation == "haar", thread_count())
+
+class NativeProcess:
+    """A process with its kernels and the memory of the compiled engine, for many images.
+
+    Calls from several threads do not disturb each other.
+
+    Parameters
+    ----------
+    evolution : Evolution
+        The process.
+    exact : bool
+        Take no shortcuts.
+    threads : int, optional
+        Number of threads of one call; :func:`thread_count` by default.
+    """
+
+    def __init__(self, evolution: Evolution, *, exact: bool, threads: int | None) -> None:
+        self._exact = exact
+        self._shortcuts = None if exact else shortcuts(evolution)
+        self._evolution = evolution if self._shortcuts is None else self._shortcuts.evolution
+        self._threads = thread_count() if threads is None else positive_integer("threads", threads)
+        self._plans: dict[Any, Any] = {}
+        self._schedule = [
+            [term_tuple(term) for term in self._evolution.terms(step)]
+            for step in range(evolution.steps)
+        ]
+
+    def __call__(self, image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
+        """Return ``image`` after all steps, in its own precision."""
+        precision: Any = np.float32 if image.dtype == np.float32 else np.float64
+        if precision not in self._plans:
+            self._plans[precision] = self._new_plan(precision)
         result = np.array(image, precision, order="C")
-        original = result.copy()
-        batch = result.reshape(-1, *image.shape[-3:]), original.reshape(-1, *image.shape[-3:])
-        for step in range(evolution.steps):
-            terms = [term_tuple(term) for term in evolution.terms(step)]
-            for current, start in zip(*batch, strict=True):
-                plan.step(current, start, terms, float(evolution.tau), float(evolution.pull))
-            if callback is not None:
+        # Where nothing pulls to the original, the image itself takes its place.
+        original = result.copy() if plain(self._evolution.pull) else result
+        if callback is None:
+            self._run(precision, result, original, self._schedule)
+        else:
+            for step, terms in enumerate(self._schedule):
+                self._run(precision, result, original, [terms])
                 callback(step + 1, result.astype(image.dtype))
         return result.astype(image.dtype, copy=False)
 
+    def _run(self, precision: Any, batch: Any, original: Any, schedule: Any) -> None:
+        """Advance all images of a batch."""
+        tau, pull = float(self._evolution.tau), float(self._evolution.pull)
+        shape = batch.shape[-3:]
+        for current, start in zip(
+            batch.reshape(-1, *shape), original.reshape(-1, *shape), strict=True
+        ):
+            self._plans[precision].evolve(current, start, schedule, tau, pull, self._threads)
 
-def cascade_taps(evolution: Evolution, precision: Any) -> list[list[float]]:
-    """Return the kernels from each scale to the next, as the compiled module takes them."""
-    tolerance = float(np.finfo(precision).eps) / 2
+    def _new_plan(self, precision: Any) -> Any:
+        from integrodiff import _native
+
+        kind = _native.PlanFloat32 if precision == np.float32 else _native.PlanFloat64
+        evolution, found = self._evolution, self._shortcuts
+        if found is None:
+            haar = evolution.discretisation == "haar"
+            tolerance = exact_tolerance(precision) if self._exact else TRUNCATION
+            return kind(cascade_taps(evolution, tolerance), evolution.theta, haar)
+        return kind(found.fine, found.sampling, found.coarse, found.interpolation, evolution.theta)
+
+
+def cascade_taps(evolution: Evolution, tolerance: float) -> list[list[float]]:
+    """Return the kernels from each scale to the next, as the compiled module takes them.
+
+    ``tolerance`` is the mass of a kernel that may be cut off.
+    """
     return [
         list(discrete_gaussian(plain(width), tolerance)) for width in increments(evolution.scales)
     ]
+
+
+def exact_tolerance(precision: Any) -> float:
+    """Return the mass of a kernel that does not count in a precision."""
+    return float(np.finfo(precision).eps) / 2
 
 
 def term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:

@@ -93,6 +93,14 @@ def denoise(
             "--float", help="Write float32, neither rounded nor clipped; for example to TIFF."
         ),
     ] = False,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="No shortcuts of the engine native, which change a photograph by at most 0.05 of "
+            "255 grey levels.",
+        ),
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace OUT if it exists.")
     ] = False,
@@ -124,6 +132,7 @@ def denoise(
                 data_range=data_range,
                 colour=colour,
                 as_float=as_float,
+                exact=exact,
                 overwrite=overwrite,
                 quiet=quiet,
             )
@@ -142,6 +151,7 @@ class _Request:
     data_range: float | None
     colour: str
     as_float: bool
+    exact: bool
     overwrite: bool
     quiet: bool
 
@@ -248,20 +258,20 @@ def _denoised(
     colour = cast("Colour", request.colour)  # checked before
     with stopping(ExitCode.USAGE, ValueError):
         steps = _steps_of_a_page(model, survey.noise, colour, header.channels)
+        plan = integrodiff.Plan(
+            **survey.noise.arguments(header.channel_axis),
+            model=model,
+            data_range=survey.data_range,
+            channel_axis=header.channel_axis,
+            colour=colour,
+            engine=engine,
+            as_float=request.as_float,
+            exact=request.exact,
+        )
     with progress(request.input.name, steps * header.pages, quiet=request.quiet) as advance:
         for page in source.pages():
             with stopping(ExitCode.USAGE, ValueError, ImportError):
-                pixels = integrodiff.denoise(
-                    page.pixels,
-                    **survey.noise.arguments(header.channel_axis),
-                    model=model,
-                    data_range=survey.data_range,
-                    channel_axis=header.channel_axis,
-                    colour=colour,
-                    engine=engine,
-                    as_float=request.as_float,
-                    callback=_step_counter(advance),
-                )
+                pixels = plan(page.pixels, callback=_step_counter(advance))
             yield page.with_pixels(pixels.astype(np.float32) if request.as_float else pixels)
 
 

@@ -66,7 +66,8 @@ def image_psnr(
     """
     clean = images.pixels
     noisy = clean + np.stack([noise(level, first + i, clean.shape[1:]) for i in range(len(clean))])
-    denoised = get_engine(engine).evolve(noisy[:, None], model.evolution(level))[:, 0]
+    evolution = model.evolution(level)
+    denoised = get_engine(engine).evolve(noisy[:, None], evolution, exact=True)[:, 0]
     error = np.mean((denoised.astype(np.float64) - clean) ** 2, axis=(1, 2))
     psnr: list[float] = decibels(error).tolist()
     return psnr

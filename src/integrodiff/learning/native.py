@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.engines import cascade_taps, term_tuple, thread_count
+from integrodiff.engines import cascade_taps, exact_tolerance, term_tuple, thread_count
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import Parameterisation, Vector
 from integrodiff.learning.tangents import Item, Linearisation
@@ -106,7 +106,7 @@ class NativeLineariser:
 
         single = self._precision == np.float32
         kind = _native.TangentPlanFloat32 if single else _native.TangentPlanFloat64
-        return kind(cascade_taps(evolution, self._precision), evolution.theta)
+        return kind(cascade_taps(evolution, exact_tolerance(self._precision)), evolution.theta)
 
 
 def supports(parameterisation: Parameterisation) -> bool:

@@ -1,0 +1,222 @@
+"""Which shortcuts the compiled engine takes, and the kernels that it needs for them.
+
+There are four, for a first-order term on Haar cells; other processes have the first alone. Each has
+its error here or in ``native/``.
+
+- Kernels are cut off where a mass of ``TRUNCATION`` is left, and normalised to sum one.
+- Scales from ``COARSE`` pixels on live on a grid of half the resolution.
+- A coarse scale whose flow is bounded by ``NEGLIGIBLE`` grey levels takes part in the structure
+  tensor alone, or in nothing if the same bound holds for that.
+- The exponential has a relative error of 3e-6 (``native/simd.hpp``).
+
+The blurs stay symmetric and the way back from each scale stays the adjoint of the way there, so the
+mean is still preserved, and the norm does not grow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ive
+
+from integrodiff.stages import Evolution, Term, discrete_gaussian, increments
+from integrodiff.stages._arrays import plain
+
+TRUNCATION = 3e-5
+"""Mass of a kernel that is cut off."""
+
+TRUNCATION_OF_LARGE = 2e-4
+"""The same for kernels from ``LARGE`` pixels on, where many scales share the structure tensor."""
+
+LARGE = 1.5
+
+COARSE = 3.3
+"""Smallest scale in pixels that is computed on the coarse grid."""
+
+NEGLIGIBLE = 0.02
+"""Largest effect in grey levels, in all steps together, of what is left out of a scale."""
+
+_SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
+_INTERPOLATION_TAPS = 8
+_LONGEST_RADIUS = 24  # of the kernels that native/kernel.hpp has memory for
+
+Taps = tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortcuts:
+    """Kernels for the fused step, and the process without the scales that are left out."""
+
+    evolution: Evolution
+    fine: tuple[Taps, ...]
+    sampling: Taps
+    coarse: tuple[Taps, ...]
+    interpolation: Taps
+
+
+def shortcuts(evolution: Evolution) -> Shortcuts | None:
+    """Return how to take shortcuts for a process, or None if there are none for it."""
+    if evolution.discretisation != "haar" or any(
+        len(terms) != 1 or terms[0].order != 1 for terms in evolution.schedule
+    ):
+        return None
+    evolution = without_negligible(evolution)
+    scales = [plain(scale) for scale in evolution.scales]
+    count = sum(scale < COARSE for scale in scales)
+    many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling_weights) > 2
+    fine = tuple(
+        discrete_gaussian(width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION)
+        for width in increments(scales[:count])
+    )
+    flows = any(plain(w) for (term,) in evolution.schedule for w in term.flux_weights[:count])
+    if not flows or max(len(taps) for taps in fine) > _LONGEST_RADIUS + 1:
+        return None
+    variances = [_SAMPLING_VARIANCE, *(scale**2 for scale in scales[count:])]
+    coarse = tuple(every_second_tap(later - earlier) for earlier, later in pairwise(variances))
+    if any(len(taps) > _LONGEST_RADIUS + 1 for taps in coarse):
+        return None
+    return Shortcuts(
+        evolution=evolution,
+        fine=fine,
+        sampling=half_sample_gaussian(_SAMPLING_VARIANCE) if coarse else (),
+        coarse=coarse,
+        interpolation=interpolation(variances[1]) if coarse else (),
+    )
+
+
+def without_negligible(evolution: Evolution) -> Evolution:
+    """Leave out the coarsest scales, or their flows, as long as the effect is negligible."""
+    while len(evolution.scales) > 1 and sum(effects_of_coarsest(evolution)) <= NEGLIGIBLE:
+        evolution = replace(
+            evolution, scales=evolution.scales[:-1], schedule=_changed(evolution, _shortened)
+        )
+    if len(evolution.scales) > 1 and effects_of_coarsest(evolution)[0] <= NEGLIGIBLE:
+        return replace(evolution, schedule=_changed(evolution, _without_last_flow))
+    return evolution
+
+
+def effects_of_coarsest(evolution: Evolution) -> tuple[float, float]:
+    r"""Return bounds in grey levels for what the coarsest scale does in all steps.
+
+    The first is for its flow. Components of :math:`D_i \nabla v_i` along the eigenvectors of J,
+    whose eigenvalues are at least the coupling weight c times their squares, are at most
+    :math:`\max_a a\, e^{-c a^2 / (2\lambda^2)} = \lambda / \sqrt{e c}`. The blur's derivative
+    has the absolute sum :math:`\sqrt{2/\pi} / \sigma`.
+
+    The second is for its part in the structure tensor, which changes the diffusivities of the other
+    scales by at most :math:`c |\nabla v|^2 / (2 \lambda_j^2)`. The gradient is at most
+    :math:`255 / (\sqrt{2 \pi} \sigma)`, where a step from black to white is smoothed.
+    """
+    scales = [plain(scale) for scale in evolution.scales]
+    if scales[-1] < 1:
+        return math.inf, math.inf
+    flow = coupling = 0.0
+    for step in range(evolution.steps):
+        (term,) = evolution.terms(step)
+        bounds = [_flow_bound(term, i, scale) for i, scale in enumerate(scales)]
+        share = plain(term.coupling_weights[-1]) * (255 / scales[-1]) ** 2 / (2 * math.pi)
+        flow += bounds[-1]
+        coupling += sum(
+            bound * min(1.0, share / (2 * plain(contrast) ** 2))
+            for bound, contrast in zip(bounds[:-1], term.contrasts[:-1], strict=True)
+            if share > 0
+        )
+    return flow * plain(evolution.tau), coupling * plain(evolution.tau)
+
+
+def _flow_bound(term: Term, i: int, scale: float) -> float:
+    """Return a bound for the flow of one scale, see :func:`effects_of_coarsest`."""
+    weight, coupling = plain(term.flux_weights[i]), plain(term.coupling_weights[i])
+    if weight == 0:
+        return 0.0
+    if coupling == 0:
+        return math.inf
+    derivative = min(2.0, math.sqrt(2 / math.pi) / scale) if scale else 2.0
+    gradient = weight * plain(term.contrasts[i]) / math.sqrt(math.e * coupling)
+    twist = weight * 255 * derivative**2 / 4  # E of an image within the grey range
+    return 2 * gradient * derivative + twist * derivative**2 / 2
+
+
+def _changed(evolution: Evolution, change: Callable[[Term], Term]) -> tuple[tuple[Term, ...], ...]:
+    """Return the schedule with all terms changed."""
+    return tuple(tuple(change(term) for term in terms) for terms in evolution.schedule)
+
+
+def _without_last_flow(term: Term) -> Term:
+    """Return the term with the last scale in its coupling alone."""
+    return replace(term, flux_weights=(*term.flux_weights[:-1], 0.0))
+
+
+def _shortened(term: Term) -> Term:
+    """Return the term without its last scale."""
+    return replace(
+        term,
+        coupling_weights=term.coupling_weights[:-1],
+        flux_weights=term.flux_weights[:-1],
+        contrasts=term.contrasts[:-1],
+    )
+
+
+@lru_cache(maxsize=64)
+def every_second_tap(variance: float) -> Taps:
+    """Return one half of the discrete Gaussian for samples that are two pixels apart.
+
+    On images without frequencies above a quarter of the sampling rate it is the Gaussian itself.
+    """
+    longest = math.ceil(variance + 12 * math.sqrt(variance) + 30)
+    taps = np.asarray(2 * ive(np.arange(0, longest, 2), variance), np.float64)
+    return _cut(taps, centred=True)
+
+
+@lru_cache(maxsize=64)
+def half_sample_gaussian(variance: float) -> Taps:
+    """Return one half of the discrete Gaussian halfway between the pixels."""
+    frequencies = (np.arange(4096) + 0.5) * (np.pi / 4096)
+    symbol = np.exp(variance * (np.cos(frequencies) - 1))
+    distances = np.arange(math.ceil(12 * math.sqrt(variance) + 8)) + 0.5
+    return _cut(np.cos(np.outer(distances, frequencies)) @ symbol / 4096, centred=False)
+
+
+@lru_cache(maxsize=64)
+def interpolation(variance: float) -> Taps:
+    """Return one half of the kernel that interpolates between samples two pixels apart.
+
+    Of its length it has the smallest mean square error in the gradients of white noise that was
+    smoothed with a variance. Constant images come out exact.
+    """
+    frequencies = np.linspace(0, np.pi / 2, 1001)
+    distances = np.arange(_INTERPOLATION_TAPS) + 0.5
+
+    def response(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+        return 2 * np.cos(np.outer(angles, distances))
+
+    # Frequencies should pass, and their images beyond pi/2 should not.
+    smoothed = np.exp(variance * (np.cos(frequencies) - 1))
+    passing = (frequencies + 0.02) * smoothed
+    images = (np.pi - frequencies) * smoothed
+    constant = 1e4
+    rows = np.vstack(
+        [
+            passing[:, None] * response(frequencies),
+            images[:, None] * response(np.pi - frequencies),
+            constant * response(np.zeros(1)),
+        ]
+    )
+    wanted = np.concatenate([2 * passing, 0 * images, [2 * constant]])
+    taps = np.linalg.lstsq(rows, wanted, rcond=None)[0]
+    # Each of the two phases has to sum to one: taps at even and odd distances do so together.
+    return tuple((taps / taps.sum()).tolist())
+
+
+def _cut(taps: NDArray[np.float64], *, centred: bool) -> Taps:
+    """Drop a tail of mass ``TRUNCATION`` from half a kernel and normalise the rest."""
+    beyond = 2 * (np.cumsum(np.abs(taps[::-1]))[::-1] - np.abs(taps))
+    kept = taps[: int(np.argmax(beyond <= TRUNCATION)) + 1]
+    whole = 2 * kept.sum() - (kept[0] if centred else 0.0)
+    return tuple((kept / whole).tolist())
