@@ -61,8 +61,9 @@ def denoise(
         Standard deviation of the noise in the grey levels of ``image``, for all channels or for
         each. Zero returns a copy. If not given, it is estimated for every channel by
         :func:`integrodiff.estimate_sigma`.
-    model : {"iad-plus", "iad-deep", "iad-full", "iad", "iid", "eed", "pm"}, path or Model
-        Name of a model that comes with the package, a model file, or a model.
+    model : str, path or Model
+        Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
+        ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model.
     data_range : float, optional
         Difference of the largest and smallest grey value that the image could have; maps the
         image to the scale [0, 255] that the parameters were trained on. If not given: 255 for

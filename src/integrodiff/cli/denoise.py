@@ -57,7 +57,7 @@ def denoise(
         str,
         typer.Option(
             metavar="NAME|FILE.json",
-            help="iad-plus, iad-deep, iad-full, iad, iid, eed, pm, or a model file.",
+            help="iad-plus, iad-fast, iad-deep, iad-full, iad, iid, eed, pm, or a model file.",
         ),
     ] = DEFAULT_MODEL,
     engine: Annotated[

@@ -31,7 +31,9 @@ _BSDS500_CROP = 256
 
 _ModelName = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="pm, eed, iid, iad, iad-plus, iad-full or iad-smooth."),
+    typer.Argument(
+        metavar="MODEL", help="pm, eed, iid, iad, iad-plus, iad-fast, iad-full or iad-smooth."
+    ),
 ]
 _Output = Annotated[
     Path, typer.Argument(metavar="OUT.json", help="Where to write the trained model.")

@@ -88,6 +88,28 @@ def _iad_plus(level: float) -> list[ExplicitModel]:
     ]
 
 
+def _iad_fast(level: float) -> list[ExplicitModel]:
+    law = PowerLaws(
+        strengths=(1.0,),
+        exponents=(0.2,),
+        decays=(0.2,),
+        contrasts=(0.25,),
+        contrast_exponents=(0.9,),
+    )
+    return [
+        CompactDiffusion(
+            law=law,
+            tau=1.3,
+            tau_exponent=0.15,
+            contrast_growth=0.8,
+            exponent_drift=1.5,
+            scales=GRID,
+            theta=0.15,
+            steps=5,
+        )
+    ]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """One way to train one model.
@@ -123,6 +145,7 @@ RECIPES: dict[str, Recipe] = {
     "iad": Recipe(_iad, per_level=False, level_weights=((10.0, 8.0),)),
     # A common factor of all weights means nothing, and a pull to the input brings nothing.
     "iad-plus": Recipe(_iad_plus, per_level=False, fixed=("strengths[0]", "pull")),
+    "iad-fast": Recipe(_iad_fast, per_level=False, fixed=("strengths[0]", "pull")),
     "iad-full": Recipe(_iad_full, per_level=True, fixed=("gammas[0]",)),
     "iad-smooth": Recipe(_iad_full, per_level=True, fixed=("gammas[0]",), penalty=0.02),
 }

@@ -24,7 +24,7 @@ from integrodiff.models.schema import (
 
 SCHEMA, VERSION = "integrodiff-model", 1
 
-MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full", "iad-plus", "iad-deep")
+MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full", "iad-fast", "iad-plus", "iad-deep")
 """Names of the models that come with the package."""
 
 RESEARCH_MODELS = ("iad-smooth",)
@@ -39,8 +39,8 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
     Parameters
     ----------
     name_or_path : str or path
-        ``"pm"``, ``"eed"``, ``"iid"``, ``"iad"``, ``"iad-full"``, ``"iad-plus"``,
-        ``"iad-deep"``, or the path of a file whose name ends in ``.json``.
+        ``"pm"``, ``"eed"``, ``"iid"``, ``"iad"``, ``"iad-full"``, ``"iad-fast"``,
+        ``"iad-plus"``, ``"iad-deep"``, or the path of a file whose name ends in ``.json``.
 
     Raises
     ------
