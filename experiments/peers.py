@@ -33,11 +33,11 @@ from integrodiff._atomic import atomic_write
 from integrodiff.engines import cpu_count, get_engine
 from integrodiff.learning import bsds500
 from integrodiff.learning.images import CleanImages, noise
-from integrodiff.learning.parameters import Parameterisation, decibels
+from integrodiff.learning.parameters import decibels
 from integrodiff.learning.recipes import RECIPES
-from integrodiff.models import ByNoiseLevel, DeepDiffusion, ExplicitModel, Model
+from integrodiff.models import ByNoiseLevel, ExplicitModel, Model
+from integrodiff.models.schema import number_count
 from integrodiff.paper._results import Result, decibel, markdown_table
-from integrodiff.paper.ablation import parameter_counts
 
 Denoiser: TypeAlias = Callable[[Image, float], Image]
 """Takes a noisy image on the scale [0, 255] and its noise level."""
@@ -124,7 +124,7 @@ def model_method(name: str, engine: str = "auto") -> Method:
         name=name,
         title=Path(name).stem.upper() if name in RECIPES else name,
         denoise=run,
-        parameters=trained_numbers(name, model),
+        parameters=trained_numbers(model),
         engine=f"integrodiff {runner.name}",
         threads=runner.threads(),
         identity=f"{hashlib.sha256(repr(model).encode()).hexdigest()[:16]} on {runner.name}",
@@ -132,22 +132,14 @@ def model_method(name: str, engine: str = "auto") -> Method:
     )
 
 
-def trained_numbers(name: str, model: Model) -> int:
-    """Count the numbers that training was free to change.
-
-    What a recipe of this name, or the one that the model was trained by, keeps fixed does not
-    count. In a model of any other origin all numbers count, save a step size that must be one.
-    """
-    for recipe in (name, model.provenance.get("recipe")):
-        if recipe in RECIPES:
-            return parameter_counts(recipe, model)["trained"]
+def trained_numbers(model: Model) -> int:
+    """Count the numbers that training was free to change and that have an effect."""
     members = model.models if isinstance(model, ByNoiseLevel) else (model,)
     count = 0
     for member in members:
         if not isinstance(member, ExplicitModel):
             raise TypeError(f"the parameters of a {type(member).__name__} cannot be counted")
-        fixed = ("tau",) if isinstance(member, DeepDiffusion) else ()
-        count += len(Parameterisation(member, (TUNING_LEVELS[0],), fixed).names)
+        count += number_count(member)
     return count
 
 

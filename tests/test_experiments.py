@@ -133,14 +133,24 @@ def test_tuning_is_stored_read_and_not_repeated(
     np.testing.assert_array_equal(method.denoise(noisy, SIGMA), expected)
 
 
-@pytest.mark.parametrize(("name", "count"), [("pm", 12), ("eed", 18), ("iid", 4), ("iad", 4)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("pm", 12),
+        ("eed", 18),
+        ("iid", 4),
+        ("iad", 4),
+        ("iad-full", 96),
+        ("iad-plus", 8),
+        ("iad-deep", 276),
+    ],
+)
 def test_trained_numbers(name: str, count: int) -> None:
-    assert peers.trained_numbers(name, load_model(name)) == count
-    assert peers.trained_numbers("copy.json", load_model(name)) == count
+    assert peers.trained_numbers(load_model(name)) == count
 
 
 def test_numbers_of_a_model_without_recipe() -> None:
-    assert peers.trained_numbers("mine.json", PeronaMalik(contrast=10, tau=0.1)) == 2
+    assert peers.trained_numbers(PeronaMalik(contrast=10, tau=0.1)) == 2
 
 
 def test_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

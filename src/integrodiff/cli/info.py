@@ -30,14 +30,13 @@ def info() -> None:
 def parameter_text(model: Model) -> str:
     """Return in words how many learned numbers a model has."""
     from integrodiff.models import ByNoiseLevel, ExplicitModel
-    from integrodiff.models.schema import parameters_of
+    from integrodiff.models.schema import number_count
 
     members = model.models if isinstance(model, ByNoiseLevel) else (model,)
     member = members[0]
     if not isinstance(member, ExplicitModel):
         raise TypeError(f"cannot count the parameters of {type(member).__name__}")
-    values = [value for value in parameters_of(member).values() if not isinstance(value, str)]
-    count = sum(len(value) if isinstance(value, list) else 1 for value in values)
+    count = number_count(member)
     return str(count) if len(members) == 1 else f"{count} at each of {len(members)} noise levels"
 
 

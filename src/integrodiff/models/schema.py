@@ -31,7 +31,8 @@ CLASSES: dict[str, type[ExplicitModel]] = {
 
 _LAWS: dict[str, type[ReducedLaw | FullLaw]] = {"reduced": ReducedLaw, "full": FullLaw}
 _DEEP = DeepParameters._fields
-_COMPACT = ("tau_exponent", "contrast_growth", "exponent_drift", "pull")
+_NEUTRAL = {"tau_exponent": 0.0, "contrast_growth": 1.0, "exponent_drift": 0.0, "pull": 0.0}
+_COMPACT = tuple(_NEUTRAL)
 _COMMON_SETTINGS = ("steps", "theta", "discretisation")
 
 
@@ -57,6 +58,26 @@ def parameters_of(model: ExplicitModel) -> dict[str, Any]:
         case _:
             raise TypeError(f"no schema for {type(model).__name__}")
     return {**own, "tau": model.tau}
+
+
+def number_count(model: ExplicitModel) -> int:
+    """Count the trained numbers, without those that have no effect.
+
+    A common factor of all weights can be moved into contrasts and step size, so one weight, or
+    the strength of one order, is a convention. So is the step size of a deep model, and a number
+    of a compact one that is at its neutral value.
+    """
+    values = [value for value in parameters_of(model).values() if not isinstance(value, str)]
+    count = sum(len(value) if isinstance(value, list) else 1 for value in values)
+    match model:
+        case CompactDiffusion():
+            neutral = [name for name, value in _NEUTRAL.items() if getattr(model, name) == value]
+            return count - 1 - len(neutral)
+        case DeepDiffusion():
+            return count - 1
+        case IID() | IAD() if isinstance(model.law, FullLaw):
+            return count - 1
+    return count
 
 
 def settings_of(model: ExplicitModel) -> dict[str, Any]:
