@@ -34,7 +34,6 @@ from integrodiff.engines import cpu_count, get_engine
 from integrodiff.learning import bsds500
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import decibels
-from integrodiff.learning.recipes import RECIPES
 from integrodiff.models import ByNoiseLevel, ExplicitModel, Model
 from integrodiff.models.schema import number_count
 from integrodiff.paper._results import Result, decibel, markdown_table
@@ -122,7 +121,7 @@ def model_method(name: str, engine: str = "auto") -> Method:
 
     return Method(
         name=name,
-        title=Path(name).stem.upper() if name in RECIPES else name,
+        title=Path(name).stem,
         denoise=run,
         parameters=trained_numbers(model),
         engine=f"integrodiff {runner.name}",

@@ -135,7 +135,7 @@ def test_memory_is_used_again_for_other_shapes() -> None:
 
 
 @needs_native
-@pytest.mark.parametrize("name", ["iad", "iad-full"])
+@pytest.mark.parametrize("name", ["iad", "iad-full", "iad-plus"])
 def test_psnr_on_bsds500(name: str) -> None:
     folder = os.environ.get("INTEGRODIFF_DATA")
     if not folder:
