@@ -201,7 +201,10 @@ def is_image_folder(path: Path) -> bool:
     """Return whether a path is a folder that is one image, and not one with image files in it."""
     form = format_of_name(path)
     named = form is not None and form.folder
-    return path.is_dir() and (named or _holds_zarr(path))
+    try:
+        return path.is_dir() and (named or _holds_zarr(path))
+    except (OSError, ValueError):  # what is wrong is reported when it is opened
+        return False
 
 
 def _holds_zarr(path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from integrodiff.cli._terminal import (
     Stopped,
     every_error_stops,
     stop,
+    stopping,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Attempt:
             if self._is_finished(job):
                 return Outcome(job=job, status="skipped")
             completed = self._recorder(job.record, job.source)
-            _make_folder(job.target.parent)
+            make_folder(job.target.parent)
         watch = _fractions(tell) if self.watched else _nobody
         done = denoise_file(job.source, job.target, self.settings, watch=watch, completed=completed)
         return Outcome(job=job, status="done", denoised=done)
@@ -76,7 +77,9 @@ class Attempt:
         """Whether the output is what would be made now; any other is replaced only if asked."""
         if not self.resume or job.record is None or not job.target.exists():
             return False
-        reason = doubt(job.record, _input(job.source), job.target, options_of(self.settings))
+        options = options_of(self.settings)
+        with stopping(ExitCode.OUTPUT, OSError):
+            reason = doubt(job.record, _input(job.source), job.target, options)
         if reason is not None and not self.settings.options.overwrite:
             stop(
                 ExitCode.OUTPUT,
@@ -96,27 +99,14 @@ def run_batch(
     jobs: list[Job], attempt: Attempt, display: Display, *, processes: int, report: str | None
 ) -> None:
     """Denoise all files; raise at the end what says that some failed."""
-    from integrodiff.cli._workers import Death, worked_off
-    from integrodiff.engines import cpu_count, thread_count
-
     start = time.perf_counter()
     outcomes = {job: Outcome(job=job, status="not reached") for job in jobs}
-    processes, threads = _split(processes, len(jobs), cpu_count(), thread_count())
     code = ExitCode.INTERRUPTED
     try:
         with display:
-            for job, word in worked_off(jobs, attempt, processes=processes, threads=threads):
-                result = word.result
-                if isinstance(result, Death):
-                    message = f"{job.source}: {result}"
-                    result = Outcome(
-                        job=job, status="failed", code=ExitCode.UNEXPECTED, message=message
-                    )
-                if result is None:
-                    display.advance(job, word.news)
-                else:
-                    outcomes[job] = result
-                    display.finished(result)
+            for outcome in _outcomes(jobs, attempt, display, processes):
+                outcomes[outcome.job] = outcome
+                display.finished(outcome)
         failed = [job for job in jobs if outcomes[job].status == "failed"]
         code = ExitCode.SOME_FAILED if failed else ExitCode.DONE
     finally:
@@ -128,6 +118,28 @@ def run_batch(
         names = ", ".join(job.source.name for job in failed[:_NAMED])
         more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         stop(code, f"{len(failed)} of {len(jobs)} files failed: {names}{more}")
+
+
+def _outcomes(
+    jobs: list[Job], attempt: Attempt, display: Display, processes: int
+) -> Iterator[Outcome]:
+    """Give what becomes of each file, in the order in which they end."""
+    from integrodiff.cli import _workers
+    from integrodiff.engines import cpu_count, thread_count
+
+    with stopping(ExitCode.USAGE, ValueError):
+        threads = thread_count()
+    processes, threads = _split(processes, len(jobs), cpu_count(), threads)
+    words = _workers.worked_off(jobs, attempt, processes=processes, threads=threads)
+    with closing(words):
+        for job, word in words:
+            if word.result is None:
+                display.advance(job, word.news)
+            elif isinstance(word.result, _workers.Death):
+                message, code = f"{job.source}: {word.result}", ExitCode.UNEXPECTED
+                yield Outcome(job=job, status="failed", code=code, message=message)
+            else:
+                yield word.result
 
 
 def _split(wanted: int, files: int, processors: int, threads: int) -> tuple[int, int]:
@@ -144,7 +156,7 @@ def _input(path: Path) -> dict[str, object]:
         return {}
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -89,6 +89,8 @@ class Display:
         if not self._quiet:
             self._console.print(_table(outcomes))
             say(f"{len(outcomes)} files, {seconds:.1f} s", console=self._console)
+        if any(outcome.status == "not reached" for outcome in outcomes):
+            say("the same command with --resume goes on from here", console=self._console)
 
     def _files(self) -> str:
         return f"{self._finished}/{len(self._sizes)} files"
@@ -120,6 +122,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     from rich.table import Table
 
     table = Table("status", "files", "pages", "megapixels", "noise", "seconds", box=box.SIMPLE_HEAD)
+    table.show_edge = False
     for column in table.columns[1:]:
         column.justify = "right"
     for status in STATUSES:

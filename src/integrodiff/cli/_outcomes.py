@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -82,11 +82,13 @@ def write_report(
         stop(ExitCode.OUTPUT, f"{where}: the report cannot be written: {error.strerror}")
 
 
-def check_report(where: str) -> None:
+def check_report(where: str, outputs: Collection[Path]) -> None:
     """Refuse a name for the report that is that of something else, or cannot be written."""
     path = Path(where)
     if where == "-":
         return
+    if path in outputs:
+        stop(ExitCode.USAGE, f"{path} is an output; give --json another name")
     if not path.parent.is_dir():
         stop(ExitCode.OUTPUT, f"{path}: the folder of the report does not exist; make it first")
     if path.exists() and not _is_report(path):

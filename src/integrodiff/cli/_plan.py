@@ -54,7 +54,10 @@ def is_folder_of_images(path: Path) -> bool:
     """Return whether a path is a folder, and not one that is an image, as those of Zarr."""
     from integrodiff._image_files import is_image_folder
 
-    return path.is_dir() and not is_image_folder(path)
+    try:
+        return path.is_dir() and not is_image_folder(path)
+    except (OSError, ValueError):  # what is wrong is reported when it is opened
+        return False
 
 
 def planned(names: list[str], folder: Path, *, recursive: bool, suffix: str | None) -> list[Job]:
@@ -73,9 +76,10 @@ def planned(names: list[str], folder: Path, *, recursive: bool, suffix: str | No
     """
     from integrodiff._image_files import format_of_name
 
-    if folder.exists() and not folder.is_dir():
+    exists = os.path.lexists(folder)
+    if exists and not is_folder_of_images(folder):
         stop(ExitCode.OUTPUT, f"{folder}: is not a folder, as several outputs need; give another")
-    if not folder.exists() and format_of_name(folder) is not None:
+    if not exists and format_of_name(folder) is not None:
         stop(
             ExitCode.USAGE,
             f"{folder}: has the name of an image, and several outputs need a folder; give another "
@@ -158,7 +162,8 @@ def _matches(pattern: str, output: Path) -> Iterator[_Found]:
 
 
 def _same(path: Path, other: Path) -> bool:
-    return path.exists() and other.exists() and path.samefile(other)
+    identity = _identity(path)
+    return identity is not None and identity == _identity(other)
 
 
 def _renamed(name: str, suffix: str | None) -> str:

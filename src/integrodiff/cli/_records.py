@@ -105,7 +105,7 @@ def doubt(path: Path, source: Contents, target: Path, options: dict[str, Any]) -
         return "the input has changed since it was made"
     made = record["options"]
     names = {**options, **made}
-    changed = [name for name in names if made.get(name) != options.get(name)]
+    changed = [name.replace("_", " ") for name in names if made.get(name) != options.get(name)]
     if changed:
         return f"it was made with other options: {', '.join(changed)}"
     if record.get("output") != contents(target):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -67,7 +67,7 @@ class _Worker(Generic[Task, Result]):
 
 def worked_off(
     tasks: Iterable[Task], work: Callable[[Task, Tell], Result], *, processes: int, threads: int
-) -> Iterator[tuple[Task, Report[Result]]]:
+) -> Generator[tuple[Task, Report[Result]], None, None]:
     """Give what becomes of each task, in the order in which they end, and news in between.
 
     Parameters

@@ -213,18 +213,19 @@ class _Run:
             stop(ExitCode.USAGE, f"{', '.join(named)} is for several images: give a folder as OUT")
         if self.suffix is not None and not many and self.output != PIPE:
             stop(ExitCode.USAGE, "--format is said by the suffix of OUT; leave it out")
-        if self.report is not None:
-            check_report(self.report)
+        if self.report is not None and not many:
+            check_report(self.report, {Path(self.output)})
 
     def _start_batch(self, settings: Settings) -> None:
-        from integrodiff.cli._batch import Attempt, run_batch
+        from integrodiff.cli._batch import Attempt, make_folder, run_batch
         from integrodiff.cli._batch_messages import Display
         from integrodiff.engines import cpu_count
 
         folder = Path(self.output)
         jobs = planned(self.inputs, folder, recursive=self.recursive, suffix=self.suffix)
-        if self.report is not None and Path(self.report) in {job.target for job in jobs}:
-            stop(ExitCode.USAGE, f"{self.report} is an output; give --json another name")
+        make_folder(folder)
+        if self.report is not None:
+            check_report(self.report, {job.target for job in jobs})
         if self.jobs > cpu_count():
             note(f"--jobs {self.jobs} is more than there are processors; {cpu_count()} are used")
         display = Display(jobs, quiet=self.quiet)
