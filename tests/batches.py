@@ -6,18 +6,18 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from integrodiff.cli._workers import Report
+from integrodiff.cli._workers import Word
 
 
 def in_turn(
     tasks: list[Any], work: Callable[..., Any], **_: int
-) -> Generator[tuple[Any, Report[Any]], None, None]:
+) -> Generator[tuple[Any, Word[Any]], None, None]:
     """Do in this process what several would do."""
     for task in tasks:
         news: list[float] = []
         result = work(task, news.append)
-        yield from ((task, Report(None, part)) for part in news)
-        yield task, Report(result)
+        yield from ((task, Word(None, part)) for part in news)
+        yield task, Word(result)
 
 
 def names(path: Path) -> list[str]:

@@ -25,7 +25,7 @@ from command_line import run
 from image_samples import values
 from integrodiff.cli import _workers
 from integrodiff.cli._batch import _split
-from integrodiff.cli._workers import Death, Report, worked_off
+from integrodiff.cli._workers import Death, Word, worked_off
 
 OPTIONS = ("--sigma", 20, "--engine", "numpy", "--model", "pm")
 
@@ -246,11 +246,11 @@ def test_processors_are_divided(
 def test_a_process_that_dies_takes_no_task_with_it() -> None:
     found: dict[int, Any] = {}
     news = []
-    for task, report in worked_off(range(7), worker_tasks.square, processes=2, threads=1):
-        if report.result is None:
-            news.append((task, report.news))
+    for task, word in worked_off(range(7), worker_tasks.square, processes=2, threads=1):
+        if word.result is None:
+            news.append((task, word.news))
         else:
-            found[task] = report.result
+            found[task] = word.result
     assert {task: result for task, result in found.items() if task not in (3, 4)} == {
         task: task * task for task in (0, 1, 2, 5, 6)
     }
@@ -273,7 +273,7 @@ def test_a_dead_process_is_a_failed_file(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deadly(tasks: list[Any], work: Callable[..., Any], **_: int) -> Generator[Any, None, None]:
-        yield tasks[0], Report(Death(-9))
+        yield tasks[0], Word(Death(-9))
         yield from in_turn(tasks[1:], work)
 
     monkeypatch.setattr(_workers, "worked_off", deadly)
@@ -308,8 +308,12 @@ def test_an_interruption_leaves_nothing_half_done(tmp_path: Path) -> None:
         np.save(tmp_path / "in" / f"{number}.npy", values(1200, 1200))
     out, report = tmp_path / "out", tmp_path / "report.json"
     words = ["denoise", tmp_path / "in", out, "--jobs", 2, "--json", report, *OPTIONS]
+    code = (
+        "import signal; from integrodiff.cli import main; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "integrodiff.cli", *map(str, words)],
+        [sys.executable, "-c", code, *map(str, words)],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -7,9 +7,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from integrodiff._threads import threads_of_new_processes
 
@@ -17,6 +17,9 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 Tell: TypeAlias = Callable[[Any], None]
 """Sends word of how far the work is."""
+
+_PATIENCE = 30.0
+"""Seconds that a process has to clean up."""
 
 
 class Death:
@@ -38,7 +41,7 @@ class Death:
         return f"its process died ({reason}); there may be too little memory"
 
 
-class Report(Generic[Result]):
+class Word(Generic[Result]):
     """What a task came to, or how far it is."""
 
     def __init__(self, result: Result | Death | None, news: Any = None) -> None:
@@ -59,15 +62,17 @@ class _Worker(Generic[Task, Result]):
 
     def end(self, *, at_once: bool) -> None:
         """Wait for the end of the process, which cleans up after itself."""
+        self.connection.close()
         if at_once:
             self.process.terminate()
-        self.connection.close()
+            self.process.join(_PATIENCE)
+            self.process.kill()  # for a decoder that hangs
         self.process.join()
 
 
 def worked_off(
     tasks: Iterable[Task], work: Callable[[Task, Tell], Result], *, processes: int, threads: int
-) -> Generator[tuple[Task, Report[Result]], None, None]:
+) -> Generator[tuple[Task, Word[Result]], None, None]:
     """Give what becomes of each task, in the order in which they end, and news in between.
 
     Parameters
@@ -99,22 +104,21 @@ def worked_off(
         for _ in range(min(processes, len(waiting))):
             employ()
         while running:
-            for connection in wait(list(running)):
-                assert isinstance(connection, Connection)  # noqa: S101
+            for connection in cast(list[Connection], wait(list(running))):
                 task = running[connection]
                 try:
-                    report: Report[Result] = connection.recv()
+                    word: Word[Result] = connection.recv()
                 except (EOFError, OSError):
                     dead = workers.pop(connection)
                     dead.end(at_once=False)
-                    report = Report(Death(dead.process.exitcode or 0))
-                if report.result is not None:
+                    word = Word(Death(dead.process.exitcode or 0))
+                if word.result is not None:
                     del running[connection]
                     if waiting and connection in workers:
                         hand_over(connection)
                     elif waiting:
                         employ()
-                yield task, report
+                yield task, word
         at_once = False
     finally:
         for worker in workers.values():
@@ -127,12 +131,12 @@ def _serve(connection: Connection, work: Callable[[Any, Tell], Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaves no temporary file
 
     def tell(news: Any) -> None:
-        connection.send(Report(None, news))
+        connection.send(Word(None, news))
 
     with suppress(EOFError, BrokenPipeError):  # nobody waits any more
         while True:
             task = connection.recv()
-            connection.send(Report(work(task, tell)))
+            connection.send(Word(work(task, tell)))
 
 
 @contextmanager
@@ -141,6 +145,7 @@ def _no_interrupt() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # its start would end the delay
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
