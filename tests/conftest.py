@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from batches import in_turn
+
 hypothesis.settings.register_profile(
     "default",
     deadline=None,
@@ -50,3 +52,9 @@ def research_data() -> Path:
     if not (folder / "bsds500" / "images").is_dir():
         pytest.skip(f"there is no bsds500/images in INTEGRODIFF_DATA={folder}")
     return folder
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let batches start no processes, which takes a second, where a test is not about them."""
+    monkeypatch.setattr("integrodiff.cli._workers.worked_off", in_turn)

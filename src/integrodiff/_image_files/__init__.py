@@ -15,7 +15,7 @@ are the same for images that fit into memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,7 @@ from integrodiff._image_files.formats import (
     Format,
     format_of_content,
     format_of_name,
+    is_image_folder,
 )
 from integrodiff._image_files.image import ImageFile, ImageHeader, Metadata, Page
 
@@ -50,7 +51,9 @@ __all__ = [
     "check_output",
     "check_output_path",
     "create_image",
+    "format_of_content",
     "format_of_name",
+    "is_image_folder",
     "open_image",
     "read_image",
     "write_image",
@@ -95,6 +98,9 @@ class create_image:  # noqa: N801 - used like the function open
         What it will hold.
     overwrite : bool
         Whether an existing file may be replaced.
+    completed : callable, optional
+        Called with the path of the complete file just before it gets its name; what it raises is
+        an error of the output.
 
     Attributes
     ----------
@@ -110,9 +116,15 @@ class create_image:  # noqa: N801 - used like the function open
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], header: ImageHeader, *, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        header: ImageHeader,
+        *,
+        overwrite: bool = False,
+        completed: Callable[[Path], object] | None = None,
     ) -> None:
         self._path = Path(path)
+        self._completed = completed
         self._header = header
         self._overwrite = overwrite
         self._written = 0
@@ -128,6 +140,7 @@ class create_image:  # noqa: N801 - used like the function open
                 temporary = self._stack.enter_context(
                     atomic_write(self._path, overwrite=self._overwrite)
                 )
+            self._temporary = temporary
             self._writer = self._format.writer(self._path)(temporary, self._header)
         return self
 
@@ -152,6 +165,8 @@ class create_image:  # noqa: N801 - used like the function open
             self._writer.close()
             if self._written != self._header.pages:
                 raise ValueError(f"{self._written} of {self._header.pages} pages were written")
+            if self._completed is not None:
+                self._completed(self._temporary)
             self._stack.close()
         self.notes = self._writer.notes + _left_behind(self._header.metadata, self._format.name)
 

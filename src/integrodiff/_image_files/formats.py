@@ -197,7 +197,21 @@ def format_of_content(path: Path) -> Format:
     )
 
 
+def is_image_folder(path: Path) -> bool:
+    """Return whether a path is a folder that is one image, and not one with image files in it."""
+    form = format_of_name(path)
+    named = form is not None and form.folder
+    try:
+        return path.is_dir() and (named or _holds_zarr(path))
+    except (OSError, ValueError):  # what is wrong is reported when it is opened
+        return False
+
+
+def _holds_zarr(path: Path) -> bool:
+    return any((path / name).is_file() for name in _ZARR_FILES)
+
+
 def _format_of_folder(path: Path) -> Format:
-    if any((path / name).is_file() for name in _ZARR_FILES):
+    if _holds_zarr(path):
         return SUFFIXES[".zarr"]
     raise refusal(path, "is a folder without a Zarr image; give the name of an image file")

@@ -10,6 +10,7 @@ code  meaning
       Matplotlib
 3     the input, image or model file, cannot be read, used or downloaded
 4     the output cannot be written, or exists already
+5     of several files, some failed; all others are done
 130   interrupted by Ctrl-C
 ====  ==============================================================================
 
@@ -40,6 +41,7 @@ Exit codes:
 - 2: wrong usage
 - 3: the input, image or model file, cannot be read, used or downloaded
 - 4: the output cannot be written, or exists already
+- 5: of several files, some failed; all others are done
 - 130: interrupted by Ctrl-C
 """
 

@@ -2,4 +2,5 @@
 
 from integrodiff.cli import main
 
-main()
+if __name__ == "__main__":  # processes that a batch starts look at this file as well
+    main()

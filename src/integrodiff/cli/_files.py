@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrodiff.cli._terminal import ExitCode, say, stop, stopping
+from integrodiff.cli._terminal import ExitCode, note, stop, stopping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,8 +38,8 @@ def page_of(path: Path, page: int) -> NDArray[Any]:
 
     with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as image:
         header = image.header
-        for note in header.notes:
-            say(f"{path}: {note}", label="note", style="bold")
+        for text in header.notes:
+            note(f"{path}: {text}")
         if page > header.pages:
             stop(ExitCode.USAGE, f"{path} has {header.pages} page(s), and no page {page}")
         if header.channels not in (1, 3):

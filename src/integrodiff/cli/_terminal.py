@@ -26,6 +26,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     INPUT = 3
     OUTPUT = 4
+    SOME_FAILED = 5
     INTERRUPTED = 130
 
 
@@ -36,18 +37,42 @@ def messages() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def say(text: str, *, label: str = "", style: str = "") -> None:
+class Stopped(typer.Exit):
+    """The end of a command, or of one file among many, with an exit code and an error message."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.message = message
+
+
+def say(text: str, *, label: str = "", style: str = "", console: Console | None = None) -> None:
     """Write one line to the standard error, with a coloured label before it."""
     from rich.text import Text
 
-    line = Text.assemble((f"{label}: ", style), _printable(text)) if label else _printable(text)
-    messages().print(line, markup=False, soft_wrap=True)
+    line = Text.assemble((f"{label}: ", style), printable(text)) if label else printable(text)
+    (console or messages()).print(line, markup=False, soft_wrap=True)
+
+
+def note(text: str, console: Console | None = None) -> None:
+    """Write what a user may want to know about a result."""
+    say(text, label="note", style="bold", console=console)
+
+
+def warn(text: str, console: Console | None = None) -> None:
+    """Write what may be wrong with a result."""
+    text = _in_words_of_the_command_line(text)
+    say(text, label="warning", style="bold yellow", console=console)
+
+
+def complain(text: str, console: Console | None = None) -> None:
+    """Write an error message."""
+    say(text, label="error", style="bold red", console=console)
 
 
 def stop(code: ExitCode, text: str) -> NoReturn:
-    """Write an error message and end the program."""
-    say(_in_words_of_the_command_line(text), label="error", style="bold red")
-    raise typer.Exit(code)
+    """End the program with an error message."""
+    raise Stopped(code, _in_words_of_the_command_line(text))
 
 
 @contextmanager
@@ -61,15 +86,12 @@ def stopping(code: ExitCode, *errors: type[Exception]) -> Iterator[None]:
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """Give every way out of a command its exit code; for the whole body of each command."""
+def every_error_stops() -> Iterator[None]:
+    """End the program with the code for the unexpected if the block raises any other error."""
     try:
         yield
     except (typer.Exit, typer.Abort):
         raise
-    except KeyboardInterrupt:
-        say("interrupted")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
     except MemoryError:
         _show_traceback_if_wanted()
         stop(ExitCode.UNEXPECTED, "not enough memory for this image; cut it into parts")
@@ -85,20 +107,34 @@ def exit_codes() -> Iterator[None]:
 
 
 @contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Show warnings as single lines, and each of them once."""
-    shown: set[str] = set()
+def exit_codes() -> Iterator[None]:
+    """Give every way out of a command its exit code; for the whole body of each command."""
+    try:
+        with every_error_stops():
+            yield
+    except Stopped as end:
+        complain(end.message)
+        raise
+    except KeyboardInterrupt:
+        say("interrupted")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+@contextmanager
+def plain_warnings() -> Iterator[list[str]]:
+    """Show warnings as single lines, and each of them once; give those that were shown."""
+    shown: list[str] = []
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        text = _in_words_of_the_command_line(str(message))
+        text = str(message)
         if text not in shown:
-            shown.add(text)
-            say(text, label="warning", style="bold yellow")
+            shown.append(text)
+            warn(text)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = show
-        yield
+        yield shown
 
 
 @contextmanager
@@ -112,7 +148,7 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[], No
     from rich.progress import Progress
 
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(escape(_printable(title)), total=total)
+        task = bar.add_task(escape(printable(title)), total=total)
         yield lambda: bar.advance(task)
 
 
@@ -131,7 +167,7 @@ def _in_words_of_the_command_line(text: str) -> str:
     return text.replace("data_range", "--data-range").replace("give sigma", "give --sigma")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Make control characters and undecodable bytes, as file names may have, visible."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 

@@ -1,55 +1,39 @@
-"""``integrodiff denoise``: one image file in, one out."""
+"""``integrodiff denoise``: one image, many images, or pipes."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated
 
 import typer
 
 from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.cli._files import refuse_output_over_inputs
-from integrodiff.cli._models import loaded_model
-from integrodiff.cli._noise import (
-    Gain,
-    NoiseFound,
-    NoiseKind,
-    NoiseOptions,
-    Offset,
-    Readout,
-    Sigma,
-)
-from integrodiff.cli._terminal import (
-    ExitCode,
-    exit_codes,
-    plain_warnings,
-    progress,
-    say,
-    stop,
-    stopping,
-)
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from integrodiff._image_files import ImageHeader, ImageReader, Page
-    from integrodiff.colour import Colour
-    from integrodiff.models import Model
-
-_ANY_LEVEL = 25.0
+from integrodiff.cli._noise import Gain, NoiseKind, NoiseOptions, Offset, Readout, Sigma
+from integrodiff.cli._one_file import Options, Settings
+from integrodiff.cli._outcomes import check_report
+from integrodiff.cli._pipes import PIPE, piped
+from integrodiff.cli._plan import is_folder_of_images, is_pattern, planned
+from integrodiff.cli._single import run_single
+from integrodiff.cli._terminal import ExitCode, exit_codes, note, plain_warnings, stop
 
 
 def denoise(
-    input: Annotated[Path, typer.Argument(metavar="IN", help="Noisy image or stack.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IN...",
+            help="Noisy image or stack; or several, a folder, a pattern; - is the standard input.",
+        ),
+    ],
     output: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="OUT",
             help="Denoised image; its suffix says the format: .png, .jpg, .webp, .tif, .npy, and "
-            "from the same format .dcm, .nii, .nii.gz, .zarr.",
+            "from the same format .dcm, .nii, .nii.gz, .zarr. For several images a folder; - is "
+            "the standard output.",
         ),
     ],
     sigma: Sigma = None,
@@ -101,218 +85,171 @@ def denoise(
             "255 grey levels.",
         ),
     ] = False,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="Look into folders in folders as well.")
+    ] = False,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="SUFFIX",
+            help="Format of outputs in a folder or to the standard output, as png or tif; by "
+            "default that of each input.",
+            show_default=False,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="Number of images that are denoised at the same time; they share the processors.",
+        ),
+    ] = 1,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Skip images whose output is there, made from this input with these options, and "
+            "unchanged since.",
+        ),
+    ] = False,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Write what became of each image to a file, or with - to the standard output.",
+            show_default=False,
+        ),
+    ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace OUT if it exists.")
+        bool, typer.Option("--overwrite", help="Replace outputs that exist.")
     ] = False,
     quiet: Annotated[
         bool,
         typer.Option("--quiet", "-q", help="No progress bar and no summary; warnings stay."),
     ] = False,
 ) -> None:
-    """Remove noise from an image file.
+    """Remove noise from image files.
 
     The result has the size, number type and colours of the input. Alpha channels, colour
     profiles and other metadata are carried over. The pages of a stack are denoised one by one,
     and no more than that is held in memory. OUT appears only when it is complete, and never
     replaces IN.
 
-    Examples: `integrodiff denoise noisy.png clean.png`, or with the noise level known
-    `integrodiff denoise noisy.png clean.png --sigma 25`
+    If OUT is a folder, or IN is one, every image gets the same name there. One that cannot be
+    denoised does not stop the others; the exit code is then 5.
+
+    Examples: `integrodiff denoise noisy.png clean.png`, with the noise level known
+    `integrodiff denoise noisy.png clean.png --sigma 25`, and for many
+    `integrodiff denoise noisy/ clean/ --jobs 2 --resume`
     """
-    with exit_codes(), plain_warnings():
-        _run(
-            _Request(
-                input=input,
-                output=output,
-                noise=NoiseOptions(
-                    sigma=sigma, kind=noise, gain=gain, offset=offset, readout=readout
-                ),
-                model=model,
-                engine=engine,
-                data_range=data_range,
-                colour=colour,
-                as_float=as_float,
-                exact=exact,
-                overwrite=overwrite,
-                quiet=quiet,
-            )
+    with exit_codes(), plain_warnings() as shown:
+        noise_options = NoiseOptions(
+            sigma=sigma, kind=noise, gain=gain, offset=offset, readout=readout
         )
+        options = Options(
+            noise=noise_options,
+            model=model,
+            engine=engine,
+            data_range=data_range,
+            colour=colour,
+            as_float=as_float,
+            exact=exact,
+            overwrite=overwrite,
+        )
+        run = _Run(
+            inputs=inputs,
+            output=output,
+            recursive=recursive,
+            suffix=_suffix(form),
+            jobs=jobs,
+            resume=resume,
+            report=report,
+            quiet=quiet,
+        )
+        run.start(options, shown)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Request:
-    """The arguments of the command."""
+class _Run:
+    """What is to be denoised, and how it is reported."""
 
-    input: Path
-    output: Path
-    noise: NoiseOptions
-    model: str
-    engine: str
-    data_range: float | None
-    colour: str
-    as_float: bool
-    exact: bool
-    overwrite: bool
+    inputs: list[str]
+    output: str
+    recursive: bool
+    suffix: str | None
+    jobs: int
+    resume: bool
+    report: str | None
     quiet: bool
 
+    def start(self, options: Options, warnings: list[str]) -> None:
+        """Do it, in the way that the arguments ask for."""
+        pipes = PIPE in (*self.inputs, self.output)
+        many = not pipes and self._is_batch()
+        self._check(pipes=pipes, many=many)
+        settings = options.prepared()
+        if many:
+            self._start_batch(settings)
+            return
+        with piped(self.inputs[0], self.output, self.suffix) as job:
+            run_single(job, settings, warnings, quiet=self.quiet, report=self.report)
 
-def _run(request: _Request) -> None:
-    """Check all that can be checked, then compute and write page by page."""
-    import numpy as np
-
-    from integrodiff._image_files import (
-        OutputFileError,
-        check_output,
-        check_output_path,
-        create_image,
-        open_image,
-    )
-    from integrodiff.engines import get_engine
-    from integrodiff.errors import ImageFileError
-
-    start = time.perf_counter()
-    request.noise.check()
-    _check_options(request)
-    with stopping(ExitCode.USAGE, ValueError, ImportError, OSError):
-        engine = get_engine(request.engine).name
-    model = loaded_model(request.model)
-    refuse_output_over_inputs(request.output, [request.input])
-    with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
-        check_output_path(request.output, overwrite=request.overwrite)
-        with open_image(request.input) as source:
-            for note in source.header.notes:
-                say(f"{request.input}: {note}", label="note", style="bold")
-            dtype = np.dtype(np.float32) if request.as_float else source.header.dtype
-            header = source.header.with_dtype(dtype)
-            check_output(request.output, header, overwrite=request.overwrite)
-            survey = _survey(source, request)
-            with create_image(request.output, header, overwrite=request.overwrite) as result:
-                for page in _denoised(source, request, survey, model, engine):
-                    result.write(page)
-    for note in result.notes:
-        say(f"{request.output}: {note}", label="note", style="bold")
-    if not request.quiet:
-        say(_summary(request, header, survey.noise, engine, time.perf_counter() - start))
-
-
-def _check_options(request: _Request) -> None:
-    """Refuse options that no image can be denoised with."""
-    from integrodiff.colour import COLOURS
-    from integrodiff.models._validation import one_of, positive_number
-
-    with stopping(ExitCode.USAGE, ValueError, TypeError):
-        one_of("--colour", request.colour, COLOURS)
-        if request.data_range is not None:
-            positive_number("data_range", request.data_range)
-
-
-@dataclass(frozen=True)
-class _Survey:
-    """What all pages of an image have in common."""
-
-    noise: NoiseFound
-    data_range: float | None
-
-
-def _survey(source: ImageReader, request: _Request) -> _Survey:
-    """Return noise and grey range of all pages; they are read for it only if it depends on them."""
-    import numpy as np
-
-    header, options = source.header, request.noise
-    wanted = options.pages_wanted(header.pages)
-    range_is_open = request.data_range is None and (
-        header.dtype != np.uint8 or options.kind != "gaussian"
-    )
-    extremes: list[NDArray[Any]] = [np.zeros(2, header.dtype)]
-
-    def watched() -> Iterator[NDArray[Any]]:
-        extremes.clear()
-        for number, page in enumerate(source.pages()):
-            extremes.append(np.array([page.pixels.min(), page.pixels.max()]))
-            if header.dtype.kind == "f" and not np.isfinite(extremes[-1]).all():
-                stop(
-                    ExitCode.INPUT,
-                    f"{request.input}: has NaN or infinite values; replace them first, for "
-                    "example by the median of their neighbours",
-                )
-            if number in wanted:
-                yield page.pixels
-
-    pages = watched() if wanted or range_is_open or header.dtype.kind == "f" else iter(())
-    noise = options.found(pages, header.channel_axis, header.channels)
-    for _ in pages:
-        pass  # pages after the last one that was wanted, or all
-    with stopping(ExitCode.USAGE, ValueError):
-        return _Survey(noise, _common_range(np.array(extremes), noise, request.data_range))
-
-
-def _denoised(
-    source: ImageReader, request: _Request, survey: _Survey, model: Model, engine: str
-) -> Iterator[Page]:
-    """Denoise page by page, all pages with the same noise and the same grey range."""
-    import numpy as np
-
-    import integrodiff
-
-    header = source.header
-    colour = cast("Colour", request.colour)  # checked before
-    with stopping(ExitCode.USAGE, ValueError):
-        steps = _steps_of_a_page(model, survey.noise, colour, header.channels)
-        plan = integrodiff.Plan(
-            **survey.noise.arguments(header.channel_axis),
-            model=model,
-            data_range=survey.data_range,
-            channel_axis=header.channel_axis,
-            colour=colour,
-            engine=engine,
-            as_float=request.as_float,
-            exact=request.exact,
+    def _is_batch(self) -> bool:
+        """Whether outputs go into a folder."""
+        separators = tuple(filter(None, (os.sep, os.altsep)))
+        return (
+            len(self.inputs) > 1
+            or is_pattern(self.inputs[0])
+            or is_folder_of_images(Path(self.inputs[0]))
+            or is_folder_of_images(Path(self.output))
+            or self.output.endswith(separators)
         )
-    with progress(request.input.name, steps * header.pages, quiet=request.quiet) as advance:
-        for page in source.pages():
-            with stopping(ExitCode.USAGE, ValueError, ImportError):
-                pixels = plan(page.pixels, callback=_step_counter(advance))
-            yield page.with_pixels(pixels.astype(np.float32) if request.as_float else pixels)
+
+    def _check(self, *, pipes: bool, many: bool) -> None:
+        """Refuse options that have no meaning for these arguments."""
+        if pipes and len(self.inputs) > 1:
+            stop(ExitCode.USAGE, "- stands for one image; it cannot be one of several")
+        if self.output == PIPE == self.report:
+            stop(ExitCode.USAGE, "the image and --json cannot both go to the standard output")
+        given = {"--recursive": self.recursive, "--resume": self.resume, "--jobs": self.jobs > 1}
+        named = [name for name, value in given.items() if value]
+        if named and not many:
+            stop(ExitCode.USAGE, f"{', '.join(named)} is for several images: give a folder as OUT")
+        if self.suffix is not None and not many and self.output != PIPE:
+            stop(ExitCode.USAGE, "--format is said by the suffix of OUT; leave it out")
+        if self.report is not None and not many:
+            check_report(self.report, {Path(self.output)})
+
+    def _start_batch(self, settings: Settings) -> None:
+        from integrodiff.cli._batch import Attempt, make_folder, run_batch
+        from integrodiff.cli._batch_messages import Display
+        from integrodiff.engines import cpu_count
+
+        folder = Path(self.output)
+        jobs = planned(self.inputs, folder, recursive=self.recursive, suffix=self.suffix)
+        make_folder(folder)
+        if self.report is not None:
+            check_report(self.report, {job.target for job in jobs})
+        if self.jobs > cpu_count():
+            note(f"--jobs {self.jobs} is more than there are processors; {cpu_count()} are used")
+        display = Display(jobs, quiet=self.quiet)
+        attempt = Attempt(settings=settings, resume=self.resume, watched=display.has_bar)
+        run_batch(jobs, attempt, display, processes=self.jobs, report=self.report)
 
 
-def _step_counter(advance: Callable[[], None] | None) -> Callable[[int, Any], object] | None:
-    """Return what counts the steps of the evolution, if anybody wants to see them."""
-    return None if advance is None else lambda step, image: advance()
+def _suffix(form: str | None) -> str | None:
+    """Return the suffix that stands for a format."""
+    from integrodiff._image_files import SUFFIXES
 
-
-def _steps_of_a_page(model: Model, noise: NoiseFound, colour: Colour, channels: int) -> int:
-    """Return how many steps a page takes, those of all groups of channels."""
-    import numpy as np
-
-    from integrodiff.colour import colour_space
-
-    levels = np.ones(channels) if noise.sigma is None else np.array(noise.sigma)
-    groups = colour_space(colour, levels).groups
-    # The number of steps is a setting of a model; it does not depend on the noise level.
-    return len(groups) * model.evolution(_ANY_LEVEL).steps
-
-
-def _common_range(
-    extremes: NDArray[Any], noise: NoiseFound, data_range: float | None
-) -> float | None:
-    """Return the grey range of all pages."""
-    from integrodiff._grey_range import grey_range
-
-    if noise.sigma is not None:
-        return grey_range(extremes, max(noise.sigma), data_range)
-    if data_range is None and noise.photons is not None:
-        return max(float(extremes.max()) - noise.photons.offset, noise.photons.gain)
-    return data_range
-
-
-def _summary(
-    request: _Request, image: ImageHeader, noise: NoiseFound, engine: str, seconds: float
-) -> str:
-    """Return what was done, in one line."""
-    height, width = image.size
-    pages = f", {image.pages} pages" if image.pages > 1 else ""
-    return (
-        f"{request.input} -> {request.output}: {width} x {height}{pages}, {image.dtype}, "
-        f"{image.kind}, {Path(request.model).name} at {noise}, engine {engine}, "
-        f"{seconds:.1f} s"
-    )
+    if form is None:
+        return None
+    suffix = f".{form.lower().removeprefix('.')}"
+    if suffix not in SUFFIXES:
+        names = ", ".join(known.removeprefix(".") for known in SUFFIXES)
+        stop(ExitCode.USAGE, f"--format must be one of {names}, got {form!r}")
+    return suffix

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import TypeAlias
 
+from integrodiff._threads import threads_of_new_processes
 from integrodiff.engines import cpu_count, get_processor_engine
 from integrodiff.learning.evaluation import image_psnr
 from integrodiff.learning.images import CleanImages
@@ -19,13 +19,6 @@ Cell: TypeAlias = tuple[str, float]
 """Name of a model, and a noise level."""
 
 _BATCH = 4
-_THREAD_VARIABLES = (
-    "INTEGRODIFF_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
 
 
 class Evaluation:
@@ -108,19 +101,14 @@ def _batch_psnr(model: Model, batch: CleanImages, level: float, first: int) -> l
 @contextlib.contextmanager
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Give a pool of processes with one thread each; end it at once if the block fails."""
-    # More threads than processors would wait for each other. Libraries read this as they load.
-    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupt)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    with threads_of_new_processes(1):
+        pool = ProcessPoolExecutor(
+            jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupt
+        )
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _ignore_interrupt() -> None:

@@ -1,0 +1,89 @@
+"""Images from the standard input and to the standard output, by way of temporary files."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from integrodiff.cli._plan import Job
+from integrodiff.cli._terminal import ExitCode, Stopped, stop, stopping
+
+PIPE = "-"
+"""The name that stands for the standard input or output."""
+
+_INPUT, _OUTPUT = "standard input", "standard output"
+
+
+@contextmanager
+def piped(source: str, target: str, suffix: str | None) -> Iterator[Job]:
+    """Give the files to read and to write; what was written goes to the standard output.
+
+    Formats are read and written at any place of a file, which pipes have not. Nothing goes to the
+    standard output unless all went well.
+
+    Parameters
+    ----------
+    source, target : str
+        Names of files, or ``-``.
+    suffix : str, optional
+        Suffix that says the format for the standard output, by default that of the input.
+    """
+    if PIPE not in (source, target):
+        yield Job(source=Path(source), target=Path(target))
+        return
+    if target == PIPE and sys.stdout.isatty():
+        stop(ExitCode.OUTPUT, f"{_OUTPUT} is a terminal; redirect it to a file or a program")
+    with tempfile.TemporaryDirectory(prefix="integrodiff-") as folder:
+        spool = Path(folder, "input")
+        job = Job(source=spool if source == PIPE else Path(source), target=Path(target))
+        if source == PIPE:
+            _spool(spool)
+            job = Job(source=spool, target=job.target, names={str(spool): _INPUT})
+        try:
+            if target == PIPE:
+                output = Path(folder, f"output{suffix or _suffix_of(job.source)}")
+                names = {**job.names, str(output): _OUTPUT}
+                job = Job(source=job.source, target=output, names=names)
+            yield job
+        except Stopped as end:
+            raise Stopped(end.code, job.worded(end.message)) from end
+        if target == PIPE:
+            _send(job.target)
+
+
+def _spool(path: Path) -> None:
+    """Keep the standard input in a file."""
+    try:
+        with path.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+    except OSError as error:
+        stop(ExitCode.INPUT, f"{_INPUT} cannot be kept in {path.parent}: {error.strerror}")
+
+
+def _suffix_of(path: Path) -> str:
+    """Return a suffix that stands for the format of a file."""
+    from integrodiff._image_files import format_of_content
+    from integrodiff.errors import ImageFileError
+
+    with stopping(ExitCode.INPUT, ImageFileError):
+        form = format_of_content(path)
+    if form.folder:
+        stop(ExitCode.USAGE, f"{path}: {form.name} is a folder, which no pipe takes; give --format")
+    return form.suffixes[0]
+
+
+def _send(path: Path) -> None:
+    """Write a file to the standard output."""
+    try:
+        with path.open("rb") as stream:
+            shutil.copyfileobj(stream, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        stop(ExitCode.OUTPUT, f"{_OUTPUT} cannot be written: {error.strerror}")

@@ -1,0 +1,114 @@
+"""Records of a batch: what each output was made from, so that it need not be made again.
+
+The record of ``OUTDIR/a/b.tif`` is ``OUTDIR/.integrodiff/a/b.tif.json``. It has the length and the
+SHA-256 of the input and of the output, and the options. It is written when the output is complete,
+just before the output gets its name: an output of a batch always has its record, also if the
+program is killed in between, and a record without its output does no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from integrodiff.cli._one_file import Settings
+
+Contents: TypeAlias = dict[str, Any]
+"""Length in bytes and SHA-256 of a file, or of all files in a folder."""
+
+_SCHEMA, _VERSION = "integrodiff-record", 1
+_CHUNK = 1 << 20
+
+
+def contents(path: Path) -> Contents:
+    """Return length and hash of a file, or of a folder with the names of the files in it."""
+    digest, size = hashlib.sha256(), 0
+    folder = path.is_dir()
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if folder else [path]
+    for file in files:
+        if folder:
+            name = os.fsencode(file.relative_to(path))
+            digest.update(b"%d %d " % (len(name), file.stat().st_size) + name)
+        with file.open("rb") as stream:
+            while block := stream.read(_CHUNK):
+                digest.update(block)
+                size += len(block)
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def options_of(settings: Settings) -> dict[str, Any]:
+    """Return all that decides on the result besides the input."""
+    from integrodiff._version import __version__
+    from integrodiff.models.files import model_to_json
+
+    options = settings.options
+    noise = asdict(options.noise)
+    return {
+        "version": __version__,
+        "noise": noise.pop("kind"),
+        **noise,
+        "model": Path(options.model).name,
+        "parameters": hashlib.sha256(model_to_json(settings.model).encode()).hexdigest(),
+        "engine": options.engine,
+        "data_range": options.data_range,
+        "colour": options.colour,
+        "float": options.as_float,
+        "exact": options.exact,
+    }
+
+
+def write_record(path: Path, source: Contents, target: Contents, options: dict[str, Any]) -> None:
+    """Write down what an output was made from."""
+    from integrodiff._atomic import atomic_write
+
+    record = {
+        "schema": _SCHEMA,
+        "schema_version": _VERSION,
+        "input": source,
+        "output": target,
+        "options": options,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, overwrite=True) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def doubt(path: Path, source: Contents, target: Path, options: dict[str, Any]) -> str | None:
+    """Return why an output is not what would be made now, or None if it is.
+
+    Parameters
+    ----------
+    path : Path
+        The record.
+    source : Contents
+        The input as it is now.
+    target : Path
+        The output, which exists.
+    options : dict
+        The options as they are now.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return "there is no record that a batch made it"
+    except (OSError, ValueError, RecursionError):
+        return "the record of how it was made cannot be read"
+    if not isinstance(record, dict) or record.get("schema") != _SCHEMA:
+        return "the record of how it was made is not one"
+    if record.get("schema_version") != _VERSION or not isinstance(record.get("options"), dict):
+        return "the record of how it was made is of another version"
+    if record.get("input") != source:
+        return "the input has changed since it was made"
+    made = record["options"]
+    names = {**options, **made}
+    changed = [name.replace("_", " ") for name in names if made.get(name) != options.get(name)]
+    if changed:
+        return f"it was made with other options: {', '.join(changed)}"
+    if record.get("output") != contents(target):
+        return "it has changed since it was made"
+    return None

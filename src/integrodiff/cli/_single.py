@@ -1,0 +1,41 @@
+"""One image: a bar for its steps, and a line about it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from integrodiff.cli._one_file import Settings, denoise_file
+from integrodiff.cli._outcomes import Outcome, write_report
+from integrodiff.cli._plan import Job
+from integrodiff.cli._terminal import ExitCode, Stopped, every_error_stops, note, progress, say
+
+
+def run_single(
+    job: Job, settings: Settings, warnings: list[str], *, quiet: bool, report: str | None
+) -> None:
+    """Denoise one image; ``warnings`` are those that have been shown."""
+    start = time.perf_counter()
+    outcome, code = Outcome(job=job, status="not reached"), ExitCode.INTERRUPTED
+    try:
+        with every_error_stops():
+            done = denoise_file(
+                job.source,
+                job.target,
+                settings,
+                watch=lambda total: progress(job.source.name, total, quiet=quiet),
+            )
+        outcome, code = Outcome(job=job, status="done", denoised=done), ExitCode.DONE
+    except Stopped as end:
+        outcome = Outcome(job=job, status="failed", code=end.code, message=end.message)
+        code = end.code
+        raise
+    finally:
+        if report is not None:
+            seconds = time.perf_counter() - start
+            outcome = replace(outcome, warnings=tuple(warnings), seconds=seconds)
+            write_report(report, [outcome], settings, code, seconds)
+    for text in done.notes:
+        note(job.worded(text))
+    if not quiet:
+        say(job.worded(f"{job.source} -> {job.target}: {done}"))
