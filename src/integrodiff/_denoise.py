@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -18,7 +19,7 @@ from integrodiff.anscombe import PoissonGaussian
 from integrodiff.colour import Colour, ColourSpace, colour_space
 from integrodiff.engines import FloatImage, Process, get_engine
 from integrodiff.errors import NoiseLevelWarning
-from integrodiff.models import Model, load_model
+from integrodiff.models import MODEL_NAMES, Model, load_model
 from integrodiff.models._validation import (
     nonnegative_number,
     one_of,
@@ -192,7 +193,7 @@ class Plan:
         if sigma is not None and np.ndim(sigma) == 0:
             nonnegative_number("sigma", sigma)
         self._sigma = sigma
-        self._model = model if isinstance(model, Model) else load_model(model)
+        self._model = _loaded(model)
         self._data_range = data_range
         self._channel_axis = channel_axis
         self._colour: Colour = colour
@@ -258,6 +259,18 @@ class Plan:
         evolution = self._model.evolution(level)
         process = self._engine.prepare(evolution, exact=self._exact, threads=self._threads)
         return _Prepared(process, evolution.steps)
+
+
+def _loaded(model: str | PathLike[str] | Model) -> Model:
+    """Return the model; those of the package are read once."""
+    if isinstance(model, Model):
+        return model
+    return _shipped(model) if model in MODEL_NAMES else load_model(model)
+
+
+@lru_cache(maxsize=len(MODEL_NAMES))
+def _shipped(name: str) -> Model:
+    return load_model(name)
 
 
 class _Prepared(NamedTuple):

@@ -60,6 +60,7 @@ class Shortcuts:
     interpolation: Taps
 
 
+@lru_cache(maxsize=32)
 def shortcuts(evolution: Evolution) -> Shortcuts | None:
     """Return how to take shortcuts for a process, or None if there are none for it."""
     if evolution.discretisation != "haar" or any(

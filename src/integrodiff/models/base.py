@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from integrodiff.errors import StepSizeError
@@ -20,6 +21,12 @@ from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace
 
 # Rounding in a stored bound must not turn the bound itself into an error.
 _ROUNDING = 1 + 1e-9
+
+
+@lru_cache(maxsize=64)
+def stable_step_of(evolution: Evolution) -> float:
+    """Return the bound for images of every size; a process often comes again."""
+    return stable_step(evolution)
 
 
 class Model(ABC):
@@ -44,7 +51,7 @@ class Model(ABC):
             If the step size exceeds :meth:`stable_step`.
         """
         evolution = self._evolution(positive_number("sigma", sigma))
-        bound = stable_step(evolution)
+        bound = stable_step_of(evolution)
         if evolution.tau > bound * _ROUNDING:
             raise StepSizeError(
                 f"the step size tau = {evolution.tau:.6g} is not stable: this "

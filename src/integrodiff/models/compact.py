@@ -11,9 +11,9 @@ from integrodiff.models._validation import (
     positive_number,
     sequence_of_numbers,
 )
-from integrodiff.models.base import ExplicitModel
+from integrodiff.models.base import ExplicitModel, stable_step_of
 from integrodiff.models.laws import ScaleGrid
-from integrodiff.stages import Evolution, Term, stable_step
+from integrodiff.stages import Evolution, Term
 from integrodiff.stages._arrays import Scalar, exp
 from integrodiff.stages.derivatives import HIGHEST_ORDER
 
@@ -150,7 +150,7 @@ class CompactDiffusion(ExplicitModel):
     def evolution(self, sigma: float) -> Evolution:
         """Return the diffusion process for the noise level ``sigma``, with a stable step size."""
         evolution = self._evolution(positive_number("sigma", sigma))
-        return replace(evolution, tau=min(evolution.tau, stable_step(evolution)))
+        return replace(evolution, tau=min(evolution.tau, stable_step_of(evolution)))
 
     def _evolution(self, sigma: float) -> Evolution:
         constant = all(
