@@ -22,6 +22,7 @@ from integrodiff.learning import CleanImages, FitSettings, Parameterisation, bsd
 from integrodiff.learning.evaluation import mean_psnr
 from integrodiff.learning.recipes import GRID, best_lineariser
 from integrodiff.models import CompactDiffusion, PowerLaws
+from level_weights import halves
 
 
 def start(orders: int, **changes: Any) -> CompactDiffusion:
@@ -87,10 +88,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
     arguments = parser.parse_args()
     images = bsds500("train", arguments.data, arguments.count)
-    halves = [
-        CleanImages(images.pixels[k::2], images.names[k::2], f"{images.source}, half {k}")
-        for k in (0, 1)
-    ]
+    parts = halves(images)
     document: dict[str, Any] = {
         "images": len(images),
         "data_sha256": images.fingerprint,
@@ -101,7 +99,7 @@ def main() -> None:
     print(f"| variant | numbers | {levels} | held out | training |")
     print("|---" * (len(arguments.levels) + 4) + "|")
     for name in arguments.only:
-        row = cross_validated(name, halves, arguments.levels)
+        row = cross_validated(name, parts, arguments.levels)
         document["variants"][name] = row
         cells = " | ".join(f"{psnr:.2f}" for psnr in row["held_out"].values())
         print(
@@ -112,13 +110,15 @@ def main() -> None:
             arguments.json.write_text(json.dumps(document, indent=2) + "\n")
 
 
-def cross_validated(name: str, halves: list[CleanImages], levels: list[float]) -> dict[str, Any]:
+def cross_validated(
+    name: str, parts: tuple[CleanImages, CleanImages], levels: list[float]
+) -> dict[str, Any]:
     """Train on one half and evaluate on the other, both ways."""
     began = time.perf_counter()
     model, fixed = VARIANTS[name]
     settings = FitSettings(phases=(None,), tolerance=5e-4, iterations=25)
     held_out, training, found = [], [], []
-    for train, test in (halves, halves[::-1]):
+    for train, test in (parts, parts[::-1]):
         result = fit(
             model, train, levels, settings=settings, fixed=fixed, lineariser=best_lineariser
         )

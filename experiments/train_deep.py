@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from integrodiff import save_model
-from integrodiff.learning import PAPER_LEVELS, CleanImages, bsds500
+from integrodiff.learning import PAPER_LEVELS, bsds500
 from integrodiff.learning.descent import DescentProgress, DescentSettings, deep_start, descend
 from integrodiff.learning.evaluation import mean_psnr
 from integrodiff.learning.recipes import versions
+from level_weights import halves
 
 
 def main() -> None:
@@ -43,11 +44,7 @@ def main() -> None:
 
         torch.backends.cuda.matmul.allow_tf32 = True
     images = bsds500("train", arguments.data, arguments.count)
-    halves = [
-        CleanImages(images.pixels[k::2], images.names[k::2], f"{images.source}, half {k}")
-        for k in (0, 1)
-    ]
-    train, held_out = halves if arguments.every_other else (images, images)
+    train, held_out = halves(images) if arguments.every_other else (images, images)
     settings = DescentSettings(
         iterations=arguments.iterations, batch=arguments.batch, rate=arguments.rate
     )
