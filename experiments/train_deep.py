@@ -1,10 +1,11 @@
 """Train the deep research model on the BSDS500 training crops; meant for a GPU.
 
     python experiments/train_deep.py OUT.json --data FOLDER [--iterations 4259] [--orders 1 2 3 4]
-                                     [--every-other]
+                                     [--every-other] [--start NAME_OR_FILE]
 
-With ``--every-other`` every second crop is kept out of the training and evaluated at the end.
-The checkpoint ``OUT.json.checkpoint`` lets a stopped run go on.
+With ``--start`` the training goes on from the numbers of a model that is there already. With
+``--every-other`` every second crop is kept out of the training and evaluated at the end. The
+checkpoint ``OUT.json.checkpoint`` lets a stopped run go on.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from integrodiff import save_model
+from integrodiff import load_model, save_model
 from integrodiff.learning import PAPER_LEVELS, bsds500
 from integrodiff.learning.descent import DescentProgress, DescentSettings, deep_start, descend
 from integrodiff.learning.evaluation import mean_psnr
 from integrodiff.learning.recipes import versions
+from integrodiff.models import DeepDiffusion
 from level_weights import halves
 
 
@@ -33,6 +35,7 @@ def main() -> None:
     parser.add_argument("--levels", nargs="+", type=float, default=list(PAPER_LEVELS))
     parser.add_argument("--orders", nargs="+", type=int, default=[1, 2, 3, 4])
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--start", help="model to go on from, instead of --orders and --steps")
     parser.add_argument("--iterations", type=int, default=4259)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rate", type=float, default=0.05)
@@ -50,7 +53,7 @@ def main() -> None:
     )
     began = time.perf_counter()
     model = descend(
-        deep_start(arguments.orders, arguments.steps),
+        _start(arguments),
         train,
         arguments.levels,
         settings=settings,
@@ -71,6 +74,7 @@ def main() -> None:
         "loss": "psnr",
         "method": "Adam, reverse mode",
         **asdict(settings),
+        "start": arguments.start or "deep_start",
         "tf32": arguments.tf32,
         "seconds": round(seconds, 1),
         f"psnr_on_{where.replace(' ', '_')}_images": {
@@ -80,6 +84,15 @@ def main() -> None:
         "versions": versions("auto"),
     }
     save_model(replace(model, provenance=provenance), arguments.output)
+
+
+def _start(arguments: argparse.Namespace) -> DeepDiffusion:
+    if arguments.start is None:
+        return deep_start(arguments.orders, arguments.steps)
+    model = load_model(arguments.start)
+    if not isinstance(model, DeepDiffusion):
+        raise SystemExit(f"{arguments.start} is not a deep model")
+    return model
 
 
 def _show(report: DescentProgress) -> None:
