@@ -106,6 +106,9 @@ struct TangentStep {
     const std::vector<std::vector<Slopes>> *slopes;  // of each term at each scale
     double tau, pull, theta;
     std::vector<double> tau_slopes, pull_slopes;
+    // Of the variance by which each scale is smoothed from the one before: [scale][parameter], or
+    // empty if the scales do not depend on the parameters.
+    const std::vector<std::vector<double>> *variance_slopes;
     Workspace<Real> *workspace;
 
     void run(Real *images, const Real *original) const;

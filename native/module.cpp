@@ -165,7 +165,7 @@ class TangentPlan {
               Image<const Real> original, const std::vector<TermTuple> &tuples,
               const std::vector<SlopeTuple> &slope_tuples, double tau,
               const std::vector<double> &tau_slopes, double pull,
-              const std::vector<double> &pull_slopes) {
+              const std::vector<double> &pull_slopes, const Table &variance_slopes) {
         const std::vector<Term> terms = terms_from(tuples, taps_.size());
         const std::size_t parameters = images.shape(0) - 1;
         for (int axis = 0; axis < 3; ++axis)
@@ -174,6 +174,11 @@ class TangentPlan {
         if (tau_slopes.size() != parameters || pull_slopes.size() != parameters ||
             slope_tuples.size() != terms.size())
             throw std::invalid_argument("every number needs a slope for each parameter");
+        if (!variance_slopes.empty() && variance_slopes.size() != taps_.size())
+            throw std::invalid_argument("every scale needs a slope for each parameter");
+        for (const auto &of_scale : variance_slopes)
+            if (of_scale.size() != parameters)
+                throw std::invalid_argument("every scale needs a slope for each parameter");
         std::vector<std::vector<Slopes>> slopes;
         for (const auto &[coupling, flux, contrast] : slope_tuples) {
             std::vector<Slopes> of_term;
@@ -189,12 +194,12 @@ class TangentPlan {
         const Shape shape{static_cast<std::ptrdiff_t>(images.shape(1)),
                           static_cast<std::ptrdiff_t>(images.shape(2)),
                           static_cast<std::ptrdiff_t>(images.shape(3))};
-        const TangentStep<Real> task{shape,      static_cast<std::ptrdiff_t>(parameters),
-                                     &taps_,     &terms,
-                                     &slopes,    tau,
-                                     pull,       theta_,
-                                     tau_slopes, pull_slopes,
-                                     &workspace_};
+        const TangentStep<Real> task{shape,       static_cast<std::ptrdiff_t>(parameters),
+                                     &taps_,      &terms,
+                                     &slopes,     tau,
+                                     pull,        theta_,
+                                     tau_slopes,  pull_slopes,
+                                     &variance_slopes, &workspace_};
         nb::gil_scoped_release unlocked;
         task.run(images.data(), original.data());
     }
@@ -212,7 +217,7 @@ void bind_tangents(nb::module_ &m, const char *name) {
              nb::arg("theta"))
         .def("step", &TangentPlan<Real>::step, nb::arg("images"), nb::arg("original"),
              nb::arg("terms"), nb::arg("slopes"), nb::arg("tau"), nb::arg("tau_slopes"),
-             nb::arg("pull"), nb::arg("pull_slopes"));
+             nb::arg("pull"), nb::arg("pull_slopes"), nb::arg("variance_slopes"));
 }
 
 template <class Real>

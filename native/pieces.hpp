@@ -211,21 +211,30 @@ void blur_planes(const Real *in, Real *out, Index planes, const Shape &s,
         blur(in + k * size, out + k * size, s.height, s.width, kernel, team);
 }
 
-// Smooth `planes` planes at every scale, each from the scale before.
-template <class Real>
+struct Nothing {
+    template <class Real>
+    void operator()(std::size_t, Real *) const {}
+};
+
+// Smooth `planes` planes at every scale, each from the scale before. `then` is called with each
+// scale and its planes before they are used.
+template <class Real, class Then = Nothing>
 void to_all_scales(const Real *images, Real *smoothed, Index planes, const Shape &s,
-                   const Taps &taps, Team &team) {
+                   const Taps &taps, Team &team, const Then &then = {}) {
     const Index size = planes * s.height * s.width;
-    for (std::size_t i = 0; i < taps.size(); ++i)
+    for (std::size_t i = 0; i < taps.size(); ++i) {
         blur_planes(i ? smoothed + (i - 1) * size : images, smoothed + i * size, planes, s, taps[i],
                     team);
+        then(i, smoothed + i * size);
+    }
 }
 
 // Add up the flows of all scales at the finest one, by Horner's rule: the adjoint of the above.
 // `present` says which scales have a flow. The flows are overwritten; the result is in `total`.
-template <class Real>
+// `then` is called after each scale with its number and what it has smoothed.
+template <class Real, class Then = Nothing>
 void to_finest_scale(Real *flows, const std::vector<bool> &present, Real *total, Index planes,
-                     const Shape &s, const Taps &taps, Team &team) {
+                     const Shape &s, const Taps &taps, Team &team, const Then &then = {}) {
     const Index size = planes * s.height * s.width;
     std::fill(total, total + size, Real(0));
     bool any = false;
@@ -237,6 +246,7 @@ void to_finest_scale(Real *flows, const std::vector<bool> &present, Real *total,
         else
             std::copy(total, total + size, here);
         blur_planes(here, total, planes, s, taps[i], team);
+        then(static_cast<std::size_t>(i), total);
         any = true;
     }
 }

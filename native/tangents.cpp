@@ -1,6 +1,7 @@
 // One step of a process together with its derivatives in some parameters, on one image.
 //
-// A linear stage acts on a tangent as on the image; only g(J) needs a derivative of its own. The
+// A linear stage acts on a tangent as on the image; g(J) needs a derivative of its own, and so does
+// smoothing if the scales are parameters. The
 // image and its p tangents lie behind each other, and so do their smoothed versions and flows.
 // Reading order: step_with_tangents().
 
@@ -18,6 +19,31 @@ struct Stack {
     Index plane() const { return shape.height * shape.width; }
     Index size() const { return shape.channels * plane(); }
 };
+
+// Add to the tangents what comes from a change of the kernel that has smoothed these planes. The
+// discrete Gaussian of variance t is exp(t L / 2) with the five-point Laplacian L, so that its
+// derivative in t is L / 2 times what it has smoothed.
+template <class Real>
+void add_change_of_kernel(Real *planes, const Stack &stack, const std::vector<double> &slopes) {
+    const Shape &s = stack.shape;
+    std::vector<Real> row(s.width), padded(s.width + 2);
+    for (Index n = 0; n < s.channels * s.height; ++n) {
+        const Real *plane = planes + n / s.height * stack.plane();
+        const Index y = n % s.height;
+        const Real *here = plane + y * s.width;
+        const Real *up = plane + reflect(y - 1, s.height) * s.width;
+        const Real *down = plane + reflect(y + 1, s.height) * s.width;
+        pad_row(here, s.width, 1, padded.data());
+        for (Index x = 0; x < s.width; ++x)
+            row[x] = (up[x] - here[x]) + (down[x] - here[x]) + (padded[x] - here[x]) +
+                     (padded[x + 2] - here[x]);
+        for (Index p = 1; p <= stack.parameters; ++p) {
+            const Real factor = static_cast<Real>(slopes[p - 1] / 2);
+            Real *tangent = planes + p * stack.size() + n * s.width;
+            for (Index x = 0; factor != 0 && x < s.width; ++x) tangent[x] += factor * row[x];
+        }
+    }
+}
 
 // X, Y and E of a row of cells, without their factor 1/2.
 template <class Real>
@@ -324,7 +350,11 @@ void step_with_tangents(const TangentStep<Real> &task, Real *images, const Real 
     Team alone(1);
 
     const Index count = (parameters + 1) * s.channels;
-    to_all_scales(images, w.smoothed.data(), count, s, *task.taps, alone);
+    const auto change_kernel = [&](std::size_t i, Real *planes) {
+        if (!task.variance_slopes->empty())
+            add_change_of_kernel(planes, stack, (*task.variance_slopes)[i]);
+    };
+    to_all_scales(images, w.smoothed.data(), count, s, *task.taps, alone, change_kernel);
 
     Index planes = 0;
     for (const Term &term : *task.terms) planes += term.order == 1 ? 3 : 1;
@@ -369,7 +399,8 @@ void step_with_tangents(const TangentStep<Real> &task, Real *images, const Real 
     }
 
     const Real *total = w.flow.data();
-    to_finest_scale(w.smoothed.data(), flows, w.flow.data(), count, s, *task.taps, alone);
+    to_finest_scale(w.smoothed.data(), flows, w.flow.data(), count, s, *task.taps, alone,
+                    change_kernel);
     const Real tau = static_cast<Real>(task.tau), pull = static_cast<Real>(task.pull);
     for (Index k = 0; k < size; ++k) {
         const Real missing = original[k] - images[k];

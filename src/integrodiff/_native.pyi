@@ -70,6 +70,7 @@ class TangentPlanFloat32:
         tau_slopes: list[float],
         pull: float,
         pull_slopes: list[float],
+        variance_slopes: list[list[float]],
     ) -> None: ...
 
 class TangentPlanFloat64:
@@ -84,4 +85,5 @@ class TangentPlanFloat64:
         tau_slopes: list[float],
         pull: float,
         pull_slopes: list[float],
+        variance_slopes: list[list[float]],
     ) -> None: ...

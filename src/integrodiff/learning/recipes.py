@@ -252,8 +252,9 @@ def best_lineariser(
 ) -> Lineariser:
     """Return what computes tangents fastest.
 
-    On a GPU this is PyTorch's compiler, on processors the compiled engine, if it is there. Both
-    leave models whose scales are trained to PyTorch's own forward mode.
+    On a GPU this is PyTorch's compiler, but for models whose scales are trained; on processors the
+    compiled engine, if it is there and knows the discretisation. All others are left to PyTorch's
+    own forward mode.
     """
     import torch
 
