@@ -120,8 +120,12 @@ void step_fused(const FusedStep<Real> &task, const Real *in, Real *out, const Re
     w.sampled.resize(coarse ? s.channels * coarse_plane_size<Real>(s) : 0);
     w.coarse.resize(coarse * w.sampled.size());
     w.coarse_flows.resize(coarse * w.sampled.size());
-    for (Index n = 0; in && n < rows; ++n)
-        std::copy(in + n * s.width, in + (n + 1) * s.width, w.image.data() + n * stride + margin);
+    if (in)
+        task.team->rows(rows, [&](Index first, Index last) {
+            for (Index n = first; n < last; ++n)
+                std::copy(in + n * s.width, in + (n + 1) * s.width,
+                          w.image.data() + n * stride + margin);
+        });
 
     if (coarse) to_coarse_scales(task);
     task.team->pieces(tiling.count(), [&](Index piece) {
@@ -132,10 +136,13 @@ void step_fused(const FusedStep<Real> &task, const Real *in, Real *out, const Re
     if (coarse) add_coarse_flows(task);
 
     w.image.swap(w.next);
-    for (Index n = 0; out && n < rows; ++n) {
-        const Real *row = w.image.data() + n * stride + margin;
-        std::copy(row, row + s.width, out + n * s.width);
-    }
+    if (out)
+        task.team->rows(rows, [&](Index first, Index last) {
+            for (Index n = first; n < last; ++n) {
+                const Real *row = w.image.data() + n * stride + margin;
+                std::copy(row, row + s.width, out + n * s.width);
+            }
+        });
 }
 
 template void step_fused(const FusedStep<float> &, const float *, float *, const float *);

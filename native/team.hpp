@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
@@ -53,41 +54,64 @@ class Team {
             work(0, count);
             return;
         }
+        work_ = &work;
+        count_ = count;
+        bands_ = bands < count ? bands : count;
+        next_.store(0, std::memory_order_relaxed);
+        busy_.store(threads_ - 1, std::memory_order_relaxed);
         {
             const std::lock_guard<std::mutex> lock(mutex_);
-            work_ = &work;
-            count_ = count;
-            bands_ = bands < count ? bands : count;
-            next_ = 0;
-            busy_ = threads_ - 1;
-            ++round_;
+            round_.fetch_add(1, std::memory_order_release);
         }
         called_.notify_all();
         take_bands();
+        const auto finished = [this] { return busy_.load(std::memory_order_acquire) == 0; };
+        if (soon(finished)) return;
         std::unique_lock<std::mutex> lock(mutex_);
-        done_.wait(lock, [this] { return busy_ == 0; });
+        done_.wait(lock, finished);
     }
 
     void take_bands() {
         for (;;) {
-            const std::ptrdiff_t band = next_.fetch_add(1);
+            const std::ptrdiff_t band = next_.fetch_add(1, std::memory_order_relaxed);
             if (band >= bands_) return;
             (*work_)(count_ * band / bands_, count_ * (band + 1) / bands_);
         }
     }
 
     void serve() {
-        long seen = 0;
-        std::unique_lock<std::mutex> lock(mutex_);
-        for (;;) {
-            called_.wait(lock, [&] { return ending_ || round_ != seen; });
-            if (ending_) return;
-            seen = round_;
-            lock.unlock();
+        for (long seen = 0;;) {
+            const auto called = [&] {
+                return ending_.load(std::memory_order_acquire) ||
+                       round_.load(std::memory_order_acquire) != seen;
+            };
+            if (!soon(called)) {
+                std::unique_lock<std::mutex> lock(mutex_);
+                called_.wait(lock, called);
+            }
+            if (ending_.load(std::memory_order_acquire)) return;
+            ++seen;
             take_bands();
-            lock.lock();
-            if (--busy_ == 0) done_.notify_one();
+            if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+                // The lock: not between the look and the sleep of the one that waits.
+                const std::lock_guard<std::mutex> lock(mutex_);
+                done_.notify_one();
+            }
         }
+    }
+
+    // Whether something comes true while one can wait for it without going to sleep: waking up takes
+    // longer than most of the work that is shared.
+    template <class Condition>
+    static bool soon(const Condition &condition) {
+        using Clock = std::chrono::steady_clock;
+        const Clock::time_point end = Clock::now() + std::chrono::microseconds(100);
+        do {
+            for (int i = 0; i < 32; ++i)
+                if (condition()) return true;
+            std::this_thread::yield();
+        } while (Clock::now() < end);
+        return false;
     }
 
     const int threads_;
@@ -97,9 +121,9 @@ class Team {
     const Rows *work_ = nullptr;
     std::ptrdiff_t count_ = 0, bands_ = 0;
     std::atomic<std::ptrdiff_t> next_{0};
-    int busy_ = 0;
-    long round_ = 0;
-    bool ending_ = false;
+    std::atomic<int> busy_{0};
+    std::atomic<long> round_{0};
+    std::atomic<bool> ending_{false};
 };
 
 }  // namespace integrodiff

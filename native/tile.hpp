@@ -147,6 +147,14 @@ class Tile {
         }
         if (coarse()) above = std::min(above, first - reach());
         next_flow_ = std::max<Index>(0, above);
+        // Fine scales add up from the coarsest to the finest, and each needs fewer rows than the
+        // one before; a pair of rows may be one ahead.
+        flows_.assign(scales_, {std::max<Index>(0, first - reach()), last + reach()});
+        Index below = last - 1;
+        for (Index i = 0; i <= coarsest_; ++i) {
+            below += kernels_[i].radius + 1;
+            flows_[i] = {next_total_[i], below};
+        }
         above = next_flow_ - 1;
         next_smooth_.assign(scales_, std::max<Index>(0, above));
         for (Index i = fine_ - 2; i >= 0; --i) {
@@ -229,10 +237,12 @@ class Tile {
         for (Index x = 0; x < width_; x += part) {
             const Index last = std::min(x + part, whole_vectors<Real>(width_));
             decompose_structure(up, down, x ? x + lanes<Real> : 0, last + lanes<Real>);
-            for (Index i : flowing_) add_fluxes(i, y, up, down, x, last);
+            for (Index i : flowing_)
+                if (flows_[i].first <= y && y - 1 <= flows_[i].last)
+                    add_fluxes(i, y, up, down, x, last);
         }
         for (Index i : flowing_)
-            for (Index c = 0; i >= fine_ && started_ && c < s_.channels; ++c) {
+            for (Index c = 0; i >= fine_ && flows_[i].has(y - 1) && c < s_.channels; ++c) {
                 Real *flow = flow_[at(i - fine_, c)];
                 reflect_margins(flow, width_, resampler_.pixels_around(interpolation_));
                 resampler_.decimate_row(flow, interpolation_, decimated_[at(i - fine_, c)].row(y - 1));
@@ -325,6 +335,11 @@ class Tile {
         for (Index x = 0; x < width_; x += lanes<Real>) store(sum + x, load(sum + x) + load(change + x));
     }
 
+    struct Rows {
+        Index first, last;
+        bool has(Index y) const { return first <= y && y <= last; }
+    };
+
     const FusedStep<Real> &task_;
     const Shape &s_;
     const Index left_, width_, half_width_, fine_, scales_;
@@ -332,6 +347,7 @@ class Tile {
     std::vector<Kernel<Real>> kernels_;
     std::vector<FluxNumbers<Real>> numbers_;  // of each scale
     std::vector<Index> flowing_;              // scales
+    std::vector<Rows> flows_;                 // rows whose flows are needed, of each scale
     std::vector<Index> coupled_;              // planes, which J takes with these weights
     std::vector<Real> coupling_;
     std::vector<const Real *> above_, below_;

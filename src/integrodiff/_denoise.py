@@ -227,7 +227,7 @@ class Plan:
             _check_out(out, array.shape, dtype)
         axis = self._channel_axis
         photons = photon_noise(self._noise, self._sigma, array, axis)
-        working = array.astype(computing, copy=True)
+        working = array.astype(computing, copy=False)
         if photons is None:
             sigmas = noise_levels(self._sigma, array, axis)
             grey_levels = grey_range(array, float(sigmas.max()), self._data_range)
@@ -243,6 +243,8 @@ class Plan:
             process = _Process(prepared, factor, space, axis, photons)
             working = process(working, callback)
         result = _in_dtype(working, dtype)
+        if result is array:  # no noise, nothing to do: the result is the caller's own all the same
+            result = array.copy()
         if out is None:
             return result
         out[...] = result
@@ -383,10 +385,17 @@ class _Process:
                 if callback is not None:
                     callback(before + step, self._original(current / scale))
 
-            watcher = None if callback is None else observe
-            # A copy: what is watched is written over the channels, and an evolution with a pull
-            # still needs the input.
-            current[group.rows] = run(current[group.rows].copy(), watcher)
+            channels = current[group.rows]
+            if callback is None:
+                evolved = run(channels, None)
+            else:
+                # A copy: what is watched is written over the channels, and an evolution with a
+                # pull still needs the input.
+                evolved = run(channels.copy(), observe)
+            if len(evolved) == len(current):
+                current = evolved
+            else:
+                channels[...] = evolved
             steps_before += steps
         result = self._original(current / scale)
         if not np.isfinite(result).all():
