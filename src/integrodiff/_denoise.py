@@ -387,15 +387,11 @@ class _Process:
 
             channels = current[group.rows]
             if callback is None:
-                evolved = run(channels, None)
+                channels[...] = run(channels, None)
             else:
                 # A copy: what is watched is written over the channels, and an evolution with a
                 # pull still needs the input.
-                evolved = run(channels.copy(), observe)
-            if len(evolved) == len(current):
-                current = evolved
-            else:
-                channels[...] = evolved
+                channels[...] = run(channels.copy(), observe)
             steps_before += steps
         result = self._original(current / scale)
         if not np.isfinite(result).all():
