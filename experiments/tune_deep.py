@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -127,7 +127,7 @@ def _step(
     crops: Sequence[int],
     held_out: Sequence[int],
     levels: Sequence[float],
-    workers: ProcessPoolExecutor,
+    workers: Executor,
 ) -> tuple[DeepDiffusion, dict[float, float]]:
     """Return the model after one step, and what it gains on crops that were held out."""
     size = len(_KINDS) * len(task.model.channels)
@@ -155,7 +155,7 @@ def _step(
 
 
 def _linearised(
-    task: Task, crops: Sequence[int], level: float, workers: ProcessPoolExecutor
+    task: Task, crops: Sequence[int], level: float, workers: Executor
 ) -> tuple[NDArray[np.float64], Vector]:
     """Return curvature and gradient of the mean logarithmic error at a noise level."""
     channels = len(task.model.channels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tune_deep
 from cases import RUNNABLE_ENGINES, images, run
 from integrodiff.models import DeepDiffusion, model_from_json, model_to_json
 from integrodiff.models.deep import Channel
@@ -169,3 +171,34 @@ class TestDescent:
         other = {**training, "levels": (30.0,)}
         with pytest.raises(ValueError, match="another training"):
             descend(deep(), checkpoint=path, **other)
+
+
+class TestTuning:
+    """The experiment that tunes scales and laws of the channels."""
+
+    @pytest.fixture
+    def task(self) -> tune_deep.Task:
+        """Two crops with an edge, and a model that smooths too little."""
+        y, x = np.mgrid[:24, :24]
+        crops = [np.array(60 + 90 * (a * x + y > 20), np.float32) for a in (1, 2)]
+        return tune_deep.Task(deep(0.05), dict(enumerate(crops)))
+
+    def test_no_change_is_no_change(self, task: tune_deep.Task) -> None:
+        assert task.changed(np.zeros(6 * len(CHANNELS))) == task.model
+
+    def test_gradients_are_those_of_the_error(self, task: tune_deep.Task) -> None:
+        with ThreadPoolExecutor(1) as workers:
+            _, gradient = tune_deep._linearised(task, (0, 1), 50.0, workers)
+        for i in range(0, len(gradient), 4):
+            ends = [task.psnr((0, 1), (50.0, s * np.eye(len(gradient))[i])) for s in (-0.01, 0.01)]
+            slope = -(ends[1] - ends[0]) / 0.02 * np.log(10) / 20
+            assert gradient[i] == pytest.approx(slope, abs=0.02 * np.abs(gradient).max())
+
+    def test_a_step_gains_on_crops_it_has_not_seen(self, task: tune_deep.Task) -> None:
+        with ThreadPoolExecutor(1) as workers:
+            model, gains = tune_deep._step(task, (0,), (1,), (30.0, 50.0), workers)
+        assert np.mean(list(gains.values())) > 0.1
+        zero = np.zeros(6 * len(CHANNELS))
+        for level, gain in gains.items():
+            after = tune_deep.Task(model, task.crops).psnr((1,), (level, zero))
+            assert after - task.psnr((1,), (level, zero)) == pytest.approx(gain, abs=1e-6)

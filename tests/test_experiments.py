@@ -142,7 +142,7 @@ def test_tuning_is_stored_read_and_not_repeated(
         ("iad", 4),
         ("iad-full", 96),
         ("iad-plus", 8),
-        ("iad-deep", 276),
+        ("iad-deep", 288),
     ],
 )
 def test_trained_numbers(name: str, count: int) -> None:

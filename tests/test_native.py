@@ -172,24 +172,66 @@ def test_tangents_equal_those_of_pytorch(name: str, double: bool) -> None:
         np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=1e-6)
 
 
+FUSED = [name for name in TRAINABLE if name not in ("eed", "compact")]
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_differences_are_nearly_the_tangents(name: str) -> None:
+    from integrodiff.learning import CleanImages, Parameterisation
+    from integrodiff.learning.native import DifferenceLineariser, NativeLineariser
+
+    walks = np.random.default_rng(1).normal(0, 9, (2, 33, 47)).cumsum(2) + 128
+    images = CleanImages(walks.astype(np.float32), tuple("ab"), "random walks")
+    parameterisation = Parameterisation(CASES[name], (20.0, 50.0))
+    point = parameterisation.vector(CASES[name])
+    items = [(0, 20.0), (1, 50.0)]
+    expected = NativeLineariser(parameterisation, images, double=True).linearise(point, items)
+    found = DifferenceLineariser(parameterisation, images).linearise(point, items)
+    np.testing.assert_allclose(found.error, expected.error, rtol=1e-3)
+    for part in ("gradient", "curvature"):
+        wanted = getattr(expected, part)
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=0.02)
+
+
+def test_differences_leave_out_the_same_on_both_sides() -> None:
+    # A parameter decides how much of the coarse scales is negligible: no jump may come from that.
+    model = load_model("iad")
+    process = engines.NativeProcess(model.evolution(25.0), exact=False, threads=1)
+    stronger = load_model("iad-plus").evolution(25.0)
+    image = np.random.default_rng(0).normal(128, 40, (1, 40, 40)).astype(np.float32)
+    shared = process.like(stronger)
+    kept = len(process._evolution.scales)
+    assert len(shared._evolution.scales) == kept
+    last_flows = [terms[0].flux_weights[-1] for terms in process._evolution.schedule]
+    if not any(last_flows):
+        assert not any(terms[0].flux_weights[-1] for terms in shared._evolution.schedule)
+    assert np.isfinite(shared(image)).all()
+    np.testing.assert_array_equal(process.like(model.evolution(25.0))(image), process(image))
+
+
 def test_tangents_at_the_bound_of_the_step_size() -> None:
     from integrodiff.learning import CleanImages, Parameterisation
-    from integrodiff.learning.native import NativeLineariser
+    from integrodiff.learning.native import DifferenceLineariser, NativeLineariser
 
     images = CleanImages(np.ones((1, 9, 9), np.float32), ("a",), "a flat image")
     parameterisation = Parameterisation(CASES["pm"], (20.0,))
     point = parameterisation.vector(CASES["pm"])
     point[-1] = 5.0  # far beyond the bound
-    found = NativeLineariser(parameterisation, images, double=True).linearise(point, [(0, 20.0)])
-    assert found.gradient[0, -1] == 0
-    assert found.gradient[0, 0] != 0
+    for lineariser in (NativeLineariser, DifferenceLineariser):
+        found = lineariser(parameterisation, images).linearise(point, [(0, 20.0)])
+        assert found.gradient[0, -1] == 0
+        assert found.gradient[0, 0] != 0
 
 
 def test_tangents_are_refused_where_there_are_none() -> None:
     from integrodiff.learning import CleanImages, Parameterisation
-    from integrodiff.learning.native import NativeLineariser
+    from integrodiff.learning.native import DifferenceLineariser, NativeLineariser
 
     images = CleanImages(np.ones((1, 9, 9), np.float32), ("a",), "a flat image")
     model = CASES["eed, nonnegativity"]
     with pytest.raises(ValueError, match="for the Haar scheme"):
         NativeLineariser(Parameterisation(model, (20.0,)), images)
+    for name in ("eed", "compact", "eed, nonnegativity"):
+        with pytest.raises(ValueError, match="has shortcuts for"):
+            DifferenceLineariser(Parameterisation(CASES[name], (20.0,)), images)

@@ -94,10 +94,17 @@ def shortcuts(evolution: Evolution) -> Shortcuts | None:
 def without_negligible(evolution: Evolution) -> Evolution:
     """Leave out the coarsest scales, or their flows, as long as the effect is negligible."""
     while len(evolution.scales) > 1 and sum(effects_of_coarsest(evolution)) <= NEGLIGIBLE:
-        evolution = replace(
-            evolution, scales=evolution.scales[:-1], schedule=_changed(evolution, _shortened)
-        )
+        evolution = _without_coarsest(evolution)
     if len(evolution.scales) > 1 and effects_of_coarsest(evolution)[0] <= NEGLIGIBLE:
+        return replace(evolution, schedule=_changed(evolution, _without_last_flow))
+    return evolution
+
+
+def with_same_left_out(evolution: Evolution, example: Evolution) -> Evolution:
+    """Leave out of a process what was left out of a similar one by :func:`without_negligible`."""
+    while len(evolution.scales) > len(example.scales):
+        evolution = _without_coarsest(evolution)
+    if not any(plain(term.flux_weights[-1]) for (term,) in example.schedule):
         return replace(evolution, schedule=_changed(evolution, _without_last_flow))
     return evolution
 
@@ -142,6 +149,12 @@ def _flow_bound(term: Term, i: int, scale: float) -> float:
     gradient = weight * plain(term.contrasts[i]) / math.sqrt(math.e * coupling)
     twist = weight * 255 * derivative**2 / 4  # E of an image within the grey range
     return 2 * gradient * derivative + twist * derivative**2 / 2
+
+
+def _without_coarsest(evolution: Evolution) -> Evolution:
+    """Return the process without its coarsest scale."""
+    shortened = _changed(evolution, _shortened)
+    return replace(evolution, scales=evolution.scales[:-1], schedule=shortened)
 
 
 def _changed(evolution: Evolution, change: Callable[[Term], Term]) -> tuple[tuple[Term, ...], ...]:

@@ -11,13 +11,14 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._shortcuts import TRUNCATION, shortcuts
+from integrodiff._shortcuts import TRUNCATION, shortcuts, with_same_left_out
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
 from integrodiff.models._validation import positive_integer
 from integrodiff.stages import Evolution, Term, discrete_gaussian, evolve, increments
@@ -208,10 +209,19 @@ class NativeProcess:
         self._evolution = evolution if self._shortcuts is None else self._shortcuts.evolution
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._plans: dict[Any, Any] = {}
-        self._schedule = [
-            [term_tuple(term) for term in self._evolution.terms(step)]
-            for step in range(evolution.steps)
-        ]
+        self._schedule = _schedule_tuples(self._evolution)
+
+    def like(self, evolution: Evolution) -> NativeProcess:
+        """Return a process with other numbers that shares kernels, memory, and what is left out.
+
+        Its scales must be the same.
+        """
+        other = copy(self)
+        if self._shortcuts is not None:
+            evolution = with_same_left_out(evolution, self._evolution)
+        other._evolution = evolution
+        other._schedule = _schedule_tuples(evolution)
+        return other
 
     def __call__(self, image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
         """Return ``image`` after all steps, in its own precision."""
@@ -263,6 +273,11 @@ def cascade_taps(evolution: Evolution, tolerance: float) -> list[list[float]]:
 def exact_tolerance(precision: Any) -> float:
     """Return the mass of a kernel that does not count in a precision."""
     return float(np.finfo(precision).eps) / 2
+
+
+def _schedule_tuples(evolution: Evolution) -> list[list[Any]]:
+    """Return the terms of all steps as the compiled module takes them."""
+    return [[term_tuple(term) for term in evolution.terms(step)] for step in range(evolution.steps)]
 
 
 def term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:

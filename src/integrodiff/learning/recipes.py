@@ -17,7 +17,12 @@ from integrodiff.engines import ENGINES
 from integrodiff.learning.compiled import CompiledLineariser
 from integrodiff.learning.fit import FitSettings, Progress, fit
 from integrodiff.learning.images import CleanImages
-from integrodiff.learning.native import NativeLineariser, supports
+from integrodiff.learning.native import (
+    DifferenceLineariser,
+    NativeLineariser,
+    has_shortcuts,
+    supports,
+)
 from integrodiff.learning.parameters import Parameterisation
 from integrodiff.learning.tangents import Lineariser, TorchLineariser
 from integrodiff.models import (
@@ -252,15 +257,18 @@ def best_lineariser(
 ) -> Lineariser:
     """Return what computes tangents fastest.
 
-    On a GPU this is PyTorch's compiler, but for models whose scales are trained; on processors the
-    compiled engine, if it is there and knows the discretisation. All others are left to PyTorch's
-    own forward mode.
+    On a GPU this is PyTorch's compiler, but for models whose scales are trained. On processors it
+    is the compiled engine, if it is there: differences where it has shortcuts, and otherwise its
+    tangents, if it knows the discretisation. All others are left to PyTorch's own forward mode.
     """
     import torch
 
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    if not gpu and supports(parameterisation) and ENGINES["native"].unavailable() is None:
-        return NativeLineariser(parameterisation, images)
+    if not gpu and ENGINES["native"].unavailable() is None:
+        if has_shortcuts(parameterisation):
+            return DifferenceLineariser(parameterisation, images)
+        if supports(parameterisation):
+            return NativeLineariser(parameterisation, images)
     kind = CompiledLineariser if gpu and "scale" not in parameterisation.names else TorchLineariser
     return kind(parameterisation, images, device=device, batch=batch)
 

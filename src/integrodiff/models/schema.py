@@ -64,8 +64,8 @@ def number_count(model: ExplicitModel) -> int:
     """Count the trained numbers, without those that have no effect.
 
     A common factor of all weights can be moved into contrasts and step size, so one weight, or
-    the strength of one order, is a convention. So is the step size of a deep model, and a number
-    of a compact one that is at its neutral value.
+    the strength of one order, is a convention. So is the step size of a deep model, whose scales
+    are trained, and a number of a compact one that is at its neutral value.
     """
     values = [value for value in parameters_of(model).values() if not isinstance(value, str)]
     count = sum(len(value) if isinstance(value, list) else 1 for value in values)
@@ -74,7 +74,7 @@ def number_count(model: ExplicitModel) -> int:
             neutral = [name for name, value in _NEUTRAL.items() if getattr(model, name) == value]
             return count - 1 - len(neutral)
         case DeepDiffusion():
-            return count - 1
+            return count - 1 + len(model.channels)
         case IID() | IAD() if isinstance(model.law, FullLaw):
             return count - 1
     return count
