@@ -393,7 +393,7 @@ class _Process:
                 # pull still needs the input.
                 channels[...] = run(channels.copy(), observe)
             steps_before += steps
-        result = self._original(current / scale)
+        result = self._original(np.divide(current, scale, out=current))
         if not np.isfinite(result).all():
             raise ValueError(
                 f"the grey values, up to {np.abs(image).max():g}, are too large for {image.dtype} "
