@@ -284,7 +284,7 @@ def _panel(axes: Axes, rows: Sequence[Result], key: str, label: str) -> None:
             axes.plot(row[key], _quality(row), "o", color=colour, markerfacecolor=face)
         else:
             axes.axhline(_quality(row), color=colour, linestyle=":", linewidth=1)
-    axes.margins(x=0.15, y=0.08)
+    axes.margins(x=0.25, y=0.08)
     axes.autoscale_view()
     _write_names(axes, rows, key)
 

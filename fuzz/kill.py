@@ -2,8 +2,9 @@
 
     python fuzz/kill.py --count 20
 
-Each time a stack is denoised in a process of its own, which gets SIGKILL somewhere between its
-start and its end. The output must be absent, or what it was before, or complete.
+Each time a stack is denoised in a process of its own, which gets SIGKILL somewhere between the
+moment it begins to write and its end, or before in one of eight cases. The output must be absent,
+or what it was before, or complete. A run that was over before the kill does not count.
 """
 
 from __future__ import annotations
@@ -48,19 +49,44 @@ def start(source: Path, target: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "integrodiff.cli", *map(str, words)])
 
 
-def kill_once(source: Path, target: Path, result: dict[str, bytes], after: float) -> str:
-    """Kill one run; return what was left, or raise an error over something half-written."""
+def wait_for_writing(process: subprocess.Popen[bytes], folder: Path) -> float:
+    """Return when the program began to write: its file under a temporary name is there."""
+    while process.poll() is None and not list(folder.glob(".*.part*")):
+        time.sleep(0.001)
+    return time.perf_counter()
+
+
+def kill_once(
+    source: Path, target: Path, result: dict[str, bytes], after: float | None
+) -> tuple[str, str]:
+    """Kill one run so many seconds after it began to write, or before.
+
+    Returns
+    -------
+    moment, ending : str
+        When the kill hit, and what was left; anything half-written raises an error.
+    """
     before = content(target)
     process = start(source, target)
-    time.sleep(after)
+    if after is None:
+        time.sleep(0.2)
+        moment = "before writing"
+    else:
+        wait_for_writing(process, target.parent)
+        time.sleep(after)
+        moment = "while writing"
+    if process.poll() is not None:
+        moment = "too late"
     process.kill()
     process.wait()
+    for part in target.parent.glob(".*.part*"):  # so that the next run's is seen
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
     left = content(target)
     if left == result and left != before:
-        return "complete"
+        return moment, "complete"
     if left == before:
-        return "as before" if before is not None else "absent"
-    raise RuntimeError(f"after {after:.3f} s {target.name} is half-written")
+        return moment, "as before" if before is not None else "absent"
+    raise RuntimeError(f"{target.name} is half-written, killed {moment}, after {after} s")
 
 
 def main() -> None:
@@ -71,21 +97,23 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
-    endings: collections.Counter[str] = collections.Counter()
+    endings: collections.Counter[tuple[str, str]] = collections.Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         inputs = write_inputs(folder, arguments.pages)
         results, seconds = {}, {}
         for source in inputs:
-            begin = time.perf_counter()
             target = folder / f"reference{source.suffix}"
-            if start(source, target).wait() != 0:
+            process = start(source, target)
+            begin = wait_for_writing(process, folder)
+            if process.wait() != 0:
                 raise RuntimeError(f"{source.name} cannot be denoised")
             seconds[source] = time.perf_counter() - begin
             found = content(target) or {}
             results[source] = {k.replace("reference", "out"): v for k, v in found.items()}
-        for number in range(arguments.count):
-            source = inputs[number % len(inputs)]
+        attempts = hits = 0
+        while hits < arguments.count and attempts < 5 * arguments.count:
+            source = inputs[attempts % len(inputs)]
             target = folder / f"out{source.suffix}"
             if target.suffix == ".zarr":  # folders are never replaced
                 shutil.rmtree(target, ignore_errors=True)
@@ -94,9 +122,16 @@ def main() -> None:
             else:
                 target.unlink(missing_ok=True)
             # The last part of a run, where the file gets its name, is hit more often.
-            after = seconds[source] * float(rng.choice([rng.uniform(0, 1), rng.uniform(0.9, 1.1)]))
-            endings[kill_once(source, target, results[source], after)] += 1
-    print(", ".join(f"{n} {ending}" for ending, n in sorted(endings.items())))
+            share = float(rng.choice([rng.uniform(0, 1), rng.uniform(0.8, 1)]))
+            after = None if attempts % 8 == 7 else seconds[source] * share
+            moment, ending = kill_once(source, target, results[source], after)
+            endings[moment, ending] += 1
+            attempts += 1
+            hits += moment != "too late"
+    if hits < arguments.count:
+        raise SystemExit(f"only {hits} of {attempts} kills came in time")
+    for (moment, ending), number in sorted(endings.items()):
+        print(f"{number} killed {moment}: {ending}")
 
 
 if __name__ == "__main__":

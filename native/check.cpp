@@ -95,9 +95,10 @@ std::vector<Real> run_tangents(const Case &c, int) {
     const std::vector<Real> original = noise<Real>(c.shape);
     std::vector<Real> images(3 * original.size());
     std::copy(original.begin(), original.end(), images.begin());
+    const std::vector<std::vector<double>> variance_slopes(c.scales, slopes);
     Workspace<Real> workspace;
-    const TangentStep<Real> step{c.shape, 2,    &taps, &terms, &all,      0.01,
-                                 0.01,    0.25, slopes, slopes, &workspace};
+    const TangentStep<Real> step{c.shape, 2,      &taps,  &terms,           &all,      0.01, 0.01,
+                                 0.25,    slopes, slopes, &variance_slopes, &workspace};
     step.run(images.data(), original.data());
     return images;
 }

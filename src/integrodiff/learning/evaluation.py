@@ -18,6 +18,7 @@ def mean_psnr(
     levels: Sequence[float],
     *,
     engine: str = "auto",
+    exact: bool = True,
     batch: int = 4,
     callback: Callable[[int], object] | None = None,
 ) -> dict[float, float]:
@@ -33,6 +34,8 @@ def mean_psnr(
         Noise levels on the scale [0, 255].
     engine : str
         Who computes, in float32.
+    exact : bool
+        Take no shortcuts.
     batch : int
         Images at a time.
     callback : callable, optional
@@ -43,7 +46,7 @@ def mean_psnr(
         psnr: list[float] = []
         for first in range(0, len(images), batch):
             part = images.part(first, first + batch)
-            psnr += image_psnr(model, part, level, first=first, engine=engine)
+            psnr += image_psnr(model, part, level, first=first, engine=engine, exact=exact)
             if callback is not None:
                 callback(len(part))
         result[float(level)] = float(np.mean(psnr))
@@ -51,13 +54,19 @@ def mean_psnr(
 
 
 def image_psnr(
-    model: Model, images: CleanImages, level: float, *, first: int = 0, engine: str = "auto"
+    model: Model,
+    images: CleanImages,
+    level: float,
+    *,
+    first: int = 0,
+    engine: str = "auto",
+    exact: bool = True,
 ) -> list[float]:
     """Return the PSNR in dB of each image, all of them denoised at once.
 
     Parameters
     ----------
-    model, images, engine
+    model, images, engine, exact
         As in :func:`mean_psnr`.
     level : float
         Noise level on the scale [0, 255].
@@ -67,7 +76,7 @@ def image_psnr(
     clean = images.pixels
     noisy = clean + np.stack([noise(level, first + i, clean.shape[1:]) for i in range(len(clean))])
     evolution = model.evolution(level)
-    denoised = get_engine(engine).evolve(noisy[:, None], evolution, exact=True)[:, 0]
+    denoised = get_engine(engine).evolve(noisy[:, None], evolution, exact=exact)[:, 0]
     error = np.mean((denoised.astype(np.float64) - clean) ** 2, axis=(1, 2))
     psnr: list[float] = decibels(error).tolist()
     return psnr
