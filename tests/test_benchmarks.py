@@ -103,7 +103,7 @@ def test_facts_name_the_machine_and_the_versions() -> None:
 @needs_native
 def test_parts_write_json_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "bench.json"
-    words = f"speed scaling --json {path} --models iad pm --repeats 1 --threads 1"
+    words = f"speed scaling --json {path} --models iad pm --repeats 1 --threads 1 2"
     run.main(f"{words} --size 24 --sizes 16 32".split())
     document = json.loads(path.read_text())
     assert set(document) == {"speed", "scaling"}
@@ -111,14 +111,16 @@ def test_parts_write_json_and_tables(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {(row["model"], row["engine"], row["threads"]) for row in rows} >= {
         ("iad", "native", 1),
         ("iad", "numpy", 1),
+        ("iad", engine_speed.TWO_AT_ONCE, 2),
         ("pm", "native", 1),
     }
     for row in rows:
         assert len(row["seconds"]) == len(row["processor_seconds"]) == 1
+        pixels = 24 * 24 * (2 if row["engine"] == engine_speed.TWO_AT_ONCE else 1)
         assert row["megapixels_per_second"] == pytest.approx(
-            24 * 24 / 1e6 / timing.seconds(row), rel=1e-4
+            pixels / 1e6 / timing.seconds(row), rel=1e-4
         )
-    assert [row["size"] for row in document["scaling"]["rows"]] == [16, 32]
+    assert [row["size"] for row in document["scaling"]["rows"]] == [16, 16, 32, 32]
     printed = capsys.readouterr().out
     assert "| iad, numpy" in printed
     assert "| 32 x 32" in printed
@@ -170,6 +172,7 @@ def test_speed_aims_take_the_best_of_the_other_engine() -> None:
         speed_row("numpy", 1, 30.0, 21.0),
         speed_row("numpy", 2, 900.0, 900.0),  # threads that wait for each other
         speed_row("torch", 1, 10.0, 10.0),
+        speed_row(engine_speed.TWO_AT_ONCE, 2, 1.8, 3.6),
     ]
     found = {row["what"]: (row["reached"], row["met"]) for row in engine_speed.speed_aims(rows)}
     assert found == {
@@ -177,6 +180,7 @@ def test_speed_aims_take_the_best_of_the_other_engine() -> None:
         "iad: times the speed of numpy, threads: 2": (30.0, False),
         "iad: times the speed of torch, threads: 1": (10.0, False),
         "iad: two threads to one": (2.0, True),
+        "iad: speed of two threads to that of two images at once": (0.9, False),
         "iad: megapixels per second, one thread": (1.0, False),
     }
 
