@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import tifffile
 
+from integrodiff._default_model import DEFAULT_MODEL
+
 SIDE = 1024
 SIGMA = 4000
 
@@ -58,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=2.0, help="size of the stack")
     parser.add_argument("--limit", type=float, default=1.0, help="gigabytes of memory allowed")
-    parser.add_argument("--model", default="iad")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--folder", type=Path, help="where there is room for two such files")
     arguments = parser.parse_args()
     pages = max(1, round(arguments.gigabytes * 1e9 / (2 * SIDE * SIDE)))
