@@ -173,6 +173,22 @@ class TestDescent:
             descend(deep(), checkpoint=path, **other)
 
 
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+def test_a_tiny_contrast_has_no_flux(engine: str) -> None:
+    image = np.random.default_rng(0).normal(128, 20, (9, 11))
+    contrasts = np.reshape(deep().contrasts, (STEPS, -1)).copy()
+    contrasts[:, 1] = 0.0099 / (20 / 30) ** deep().contrast_exponents[1]
+    tiny = replace(deep(), contrasts=tuple(contrasts.ravel()))
+    schedule = tiny.evolution(20.0).schedule
+    assert all(terms[0].flux_weights[-1] == 0 < terms[0].coupling_weights[-1] for terms in schedule)
+    contrasts[:, 1] *= 1.02
+    enough = replace(tiny, contrasts=tuple(contrasts.ravel()))
+    assert all(terms[0].flux_weights[-1] > 0 for terms in enough.evolution(20.0).schedule)
+    contrasts[:, 1] = 1e-9
+    tinier = replace(tiny, contrasts=tuple(contrasts.ravel()))
+    np.testing.assert_array_equal(run(tinier, engine, image, 20.0), run(tiny, engine, image, 20.0))
+
+
 class TestTuning:
     """The experiment that tunes scales and laws of the channels."""
 

@@ -235,7 +235,7 @@ def train(
         "tolerance": settings.tolerance,
         "seed": settings.seed,
         "psnr_on_training_images": on_training,
-        "seconds": round(sum(result.seconds for result in found), 1),
+        "seconds": round(sum(result.seconds for result in found), 3),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": versions(device),
     }

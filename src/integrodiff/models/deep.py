@@ -17,6 +17,9 @@ from integrodiff.models.compact import REFERENCE_LEVEL
 from integrodiff.stages import Evolution, Term, step_table
 from integrodiff.stages.derivatives import HIGHEST_ORDER
 
+_SMALLEST_CONTRAST = 0.01
+"""Of a channel with a flux, in noise levels."""
+
 
 class Channel(NamedTuple):
     """Derivatives of one order at one scale."""
@@ -54,7 +57,9 @@ class DeepDiffusion(ExplicitModel):
     :math:`w_{km}\,(s/30)^{r_m}` and the contrast :math:`b_{km}\, s\,(s/30)^{q_m}`. In the sum of
     squares that the diffusivities of its order depend on, its share is :math:`k_m` times its
     weight. The step size is one; where the weights of a step would exceed the stable bound, all
-    its fluxes are divided by the excess.
+    its fluxes are divided by the excess. A channel whose contrast is below a hundredth of the noise
+    level has no flux: it would act only where the image is flat but for rounding, and there make
+    a difference out of nothing.
 
     Attributes
     ----------
@@ -140,10 +145,12 @@ def numbers_at(xp: Any, parameters: DeepParameters, sigmas: Any, table: Any) -> 
     # Every row of the table bounds the eigenvalues in one box of frequencies.
     largest = xp.amax(weighted @ table.T, axis=-1)
     excess = xp.where(largest > 2, largest / 2, xp.ones_like(largest))
+    contrasts = parameters.contrasts * relative**parameters.contrast_exponents
+    fluxes = weighted / excess[..., None]
     return DeepNumbers(
         coupling_weights=weighted * parameters.couplings,
-        flux_weights=weighted / excess[..., None],
-        contrasts=parameters.contrasts * absolute * relative**parameters.contrast_exponents,
+        flux_weights=xp.where(contrasts < _SMALLEST_CONTRAST, xp.zeros_like(fluxes), fluxes),
+        contrasts=contrasts * absolute,
     )
 
 
