@@ -194,20 +194,21 @@ def test_differences_are_nearly_the_tangents(name: str) -> None:
         np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=0.02)
 
 
-def test_differences_leave_out_the_same_on_both_sides() -> None:
+@pytest.mark.parametrize(("sigma", "scales", "last_flow"), [(10.0, 7, True), (25.0, 8, False)])
+def test_differences_leave_out_the_same_on_both_sides(
+    sigma: float, scales: int, last_flow: bool
+) -> None:
     # A parameter decides how much of the coarse scales is negligible: no jump may come from that.
-    model = load_model("iad")
-    process = engines.NativeProcess(model.evolution(25.0), exact=False, threads=1)
-    stronger = load_model("iad-plus").evolution(25.0)
+    evolution = load_model("iad").evolution(sigma)
+    process = engines.NativeProcess(evolution, exact=False, threads=1)
+    shared = process.like(load_model("iad-plus").evolution(sigma))  # of which nothing is negligible
+    for one in (process, shared):
+        assert len(one._evolution.scales) == scales
+        flows = [terms[0].flux_weights[-1] for terms in one._evolution.schedule]
+        assert any(flows) == last_flow
     image = np.random.default_rng(0).normal(128, 40, (1, 40, 40)).astype(np.float32)
-    shared = process.like(stronger)
-    kept = len(process._evolution.scales)
-    assert len(shared._evolution.scales) == kept
-    last_flows = [terms[0].flux_weights[-1] for terms in process._evolution.schedule]
-    if not any(last_flows):
-        assert not any(terms[0].flux_weights[-1] for terms in shared._evolution.schedule)
     assert np.isfinite(shared(image)).all()
-    np.testing.assert_array_equal(process.like(model.evolution(25.0))(image), process(image))
+    np.testing.assert_array_equal(process.like(evolution)(image), process(image))
 
 
 def test_tangents_at_the_bound_of_the_step_size() -> None:

@@ -37,15 +37,7 @@ _DIFFERENCE = (
 
 
 class _OnProcessors(ABC):
-    """Examples shared among threads.
-
-    Parameters
-    ----------
-    parameterisation : Parameterisation
-        The model and its free parameters.
-    images : CleanImages
-        The clean images.
-    """
+    """Examples shared among threads; how one is differentiated is left to the subclasses."""
 
     def __init__(self, parameterisation: Parameterisation, images: CleanImages) -> None:
         self._parameterisation = parameterisation
@@ -110,7 +102,7 @@ class NativeLineariser(_OnProcessors):
         self, parameterisation: Parameterisation, images: CleanImages, *, double: bool = False
     ) -> None:
         super().__init__(parameterisation, images)
-        if not supports(parameterisation):
+        if not has_tangents(parameterisation):
             raise ValueError("the compiled tangents are for the Haar scheme")
         self._precision: Any = np.float64 if double else np.float32
         self._at: dict[float, _Numbers] = {}
@@ -133,8 +125,8 @@ class NativeLineariser(_OnProcessors):
             ahead = self._parameterisation.evolution_without_bound(vector + step, level)
             behind = self._parameterisation.evolution_without_bound(vector - step, level)
             slope = _slope(ahead.numbers(), behind.numbers())
-            if bounded.tau < free.tau * (1 - 1e-12):
-                slope[0] = 0.0  # beyond its bound the step size is constant
+            if _cut_to_bound(bounded, free):
+                slope[0] = 0.0
             slopes.append(free.with_numbers(tuple(slope)))
             variances.append(_slope(_variances(ahead), _variances(behind)))
         by_scale = np.transpose(variances)
@@ -203,8 +195,8 @@ class DifferenceLineariser(_OnProcessors):
         processes = [center]
         for step in _DIFFERENCE * np.eye(len(vector)):
             changed = self._parameterisation.evolution_without_bound(vector + step, level)
-            if bounded.tau < free.tau * (1 - 1e-12):
-                changed = replace(changed, tau=bounded.tau)  # constant beyond its bound
+            if _cut_to_bound(bounded, free):
+                changed = replace(changed, tau=bounded.tau)
             processes.append(center.like(changed))
         return processes
 
@@ -213,10 +205,9 @@ class DifferenceLineariser(_OnProcessors):
         return denoised, (np.array(others) - denoised) / np.float32(_DIFFERENCE)
 
 
-def supports(parameterisation: Parameterisation) -> bool:
+def has_tangents(parameterisation: Parameterisation) -> bool:
     """Whether the compiled tangents can do this model."""
-    template = parameterisation.template
-    return template.discretisation == "haar"
+    return parameterisation.template.discretisation == "haar"
 
 
 def has_shortcuts(parameterisation: Parameterisation) -> bool:
@@ -224,6 +215,11 @@ def has_shortcuts(parameterisation: Parameterisation) -> bool:
     evolutions = (parameterisation.template._evolution(level) for level in parameterisation.levels)
     fused = all(shortcuts(evolution) is not None for evolution in evolutions)
     return fused and "scale" not in parameterisation.names
+
+
+def _cut_to_bound(bounded: Evolution, free: Evolution) -> bool:
+    """Whether the step size is at its bound, beyond which it does not depend on parameters."""
+    return bool(bounded.tau < free.tau * (1 - 1e-12))
 
 
 def _slope(ahead: Sequence[Any], behind: Sequence[Any]) -> list[float]:

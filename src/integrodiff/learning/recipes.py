@@ -21,7 +21,7 @@ from integrodiff.learning.native import (
     DifferenceLineariser,
     NativeLineariser,
     has_shortcuts,
-    supports,
+    has_tangents,
 )
 from integrodiff.learning.parameters import Parameterisation
 from integrodiff.learning.tangents import Lineariser, TorchLineariser
@@ -267,7 +267,7 @@ def best_lineariser(
     if not gpu and ENGINES["native"].unavailable() is None:
         if has_shortcuts(parameterisation):
             return DifferenceLineariser(parameterisation, images)
-        if supports(parameterisation):
+        if has_tangents(parameterisation):
             return NativeLineariser(parameterisation, images)
     kind = CompiledLineariser if gpu and "scale" not in parameterisation.names else TorchLineariser
     return kind(parameterisation, images, device=device, batch=batch)
