@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cases import FEW_SCALES, FULL, MODELS, REDUCED, SIGMA
 from integrodiff import (
@@ -226,6 +227,15 @@ class TestByNoiseLevel:
         assert isinstance(middle.law, FullLaw)
         assert middle.law.gammas == pytest.approx((1.0, 0.4, 0.3))
         assert middle.law.lambdas == pytest.approx((60.0, 9.0, 3.0))
+
+    @pytest.mark.parametrize(("sigma", "nearest"), [(2.5, 10.0), (120.0, 60.0)])
+    def test_beyond_the_levels_full_laws_see_the_image_in_other_units(
+        self, sigma: float, nearest: float, photograph: NDArray[np.float64]
+    ) -> None:
+        model = load_model("iad-full")
+        factor = sigma / nearest
+        expected = factor * model(photograph / factor, nearest)
+        np.testing.assert_allclose(model(photograph, sigma), expected, rtol=0, atol=1e-9)
 
     @pytest.mark.parametrize(
         ("levels", "models", "message"),

@@ -11,6 +11,8 @@ from typing import Any
 
 from integrodiff.models._validation import positive_number, sequence_of_numbers
 from integrodiff.models.base import ExplicitModel, Model
+from integrodiff.models.integrodifferential import IAD, IID
+from integrodiff.models.laws import FullLaw
 from integrodiff.models.schema import Parameters, model_from, parameters_of, settings_of
 from integrodiff.stages import Evolution
 
@@ -21,8 +23,10 @@ class ByNoiseLevel(Model):
 
     Every parameter is taken to be a power of the noise level between two neighbouring levels:
     its logarithm is interpolated linearly in the logarithm of the noise level. Below the first
-    and above the last level the power of the nearest interval continues. The step size never
-    exceeds its stable bound.
+    and above the last level the power of the nearest interval continues, but for full laws: eight
+    weights and contrasts that were trained together mean little on their own, so there the
+    contrasts of the nearest level change in proportion to the noise, and nothing else does. The
+    step size never exceeds its stable bound.
 
     Attributes
     ----------
@@ -67,6 +71,11 @@ class ByNoiseLevel(Model):
             return self.models[self.levels.index(sigma)]
         if len(self.levels) == 1:
             return self.models[0]
+        nearest = min(max(sigma, self.levels[0]), self.levels[-1])
+        if sigma != nearest:
+            match self.models[self.levels.index(nearest)]:
+                case IID(law=FullLaw() as law) | IAD(law=FullLaw() as law) as model:
+                    return replace(model, law=law.scaled(sigma / nearest))
         right = min(max(bisect_right(self.levels, sigma), 1), len(self.levels) - 1)
         lower, upper = self.levels[right - 1], self.levels[right]
         position = log(sigma / lower) / log(upper / lower)

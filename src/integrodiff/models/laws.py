@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -113,6 +113,10 @@ class FullLaw:
                 f"the law has {len(self.gammas)} weights and contrasts for {len(scales)} scales"
             )
         return LawValues(self.gammas, self.lambdas)
+
+    def scaled(self, factor: float) -> FullLaw:
+        """Return the law that treats ``factor`` times an image as this one treats the image."""
+        return replace(self, lambdas=tuple(factor * contrast for contrast in self.lambdas))
 
 
 @dataclass(frozen=True, kw_only=True)
