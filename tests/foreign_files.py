@@ -61,6 +61,14 @@ def expected(name: str) -> NDArray[Any]:
 
 STACK = ("magick grey16.pgm negative.pgm -density 300 -units PixelsPerInch s.tif",)
 DICOM = ("gdcmimg grey12.pgm g.dcm", "dcmconv +te g.dcm e.dcm")
+CAMERA = (
+    'exiv2 -M"set Exif.Image.Make a camera" -M"set Exif.Image.DateTime 2026:11:15 12:00:00" '
+    '-M"set Exif.Image.Orientation 8" -M"set Exif.Photo.ExposureTime 1/250" '
+    '-M"set Exif.Photo.LensModel a long lens" -M"set Exif.Photo.ISOSpeedRatings 400" '
+    '-M"set Exif.Photo.UserComment charset=Ascii grain" -M"set Exif.GPSInfo.GPSLatitudeRef N" '
+    '-M"set Exif.GPSInfo.GPSLatitude 49/1 15/1 30/1" -M"set Exif.Iop.InteroperabilityIndex R98" '
+    "{out}"
+)
 PROFILE = "-profile srgb.icc -density 300 -units PixelsPerInch"
 
 FILES = {
@@ -81,6 +89,12 @@ FILES = {
             'exiv2 -M"set Exif.Image.Make a camera" {out}',
         ),
         pixels="rgb8",
+    ),
+    "exif.jpg": ForeignFile(
+        commands=("magick grey8.pgm -quality 100 {out}", CAMERA), pixels="grey8", tolerance=3
+    ),
+    "exif.tif": ForeignFile(
+        commands=("magick grey16.pgm -endian MSB -compress Zip {out}", CAMERA), pixels="grey16"
     ),
     "lzw.tif": ForeignFile(
         commands=(f"magick rgb16.ppm {PROFILE} -compress LZW {{out}}",), pixels="rgb16"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_pixels_are_what_was_put_in(name: str, origin: str, tmp_path: Path) -> N
     assert difference.max() <= FILES[name].tolerance
     result = read_image(again(image, name, tmp_path))
     assert (result.pixels.shape, result.pixels.dtype) == (pixels.shape, pixels.dtype)
-    if name != "rgb8.jpg":
+    if not name.endswith(".jpg"):
         assert np.array_equal(result.pixels, image.pixels)
     assert np.abs(result.pixels.astype(int) - pixels).max() <= 2 * FILES[name].tolerance
 
@@ -86,6 +87,13 @@ def test_pictures_keep_profile_resolution_and_exif(name: str, origin: str, tmp_p
         assert new["make"] == "a camera"
 
 
+def without_places(value: Any) -> Any:
+    """Return the value of a tag, which may be a directory that says where another one is."""
+    if not isinstance(value, dict):
+        return value
+    return {name: part for name, part in value.items() if name != "InteroperabilityTag"}
+
+
 LAYOUT = ("StripOffsets", "StripByteCounts", "TileOffsets", "TileByteCounts", "RowsPerStrip")
 
 
@@ -104,7 +112,7 @@ def test_tiff_keeps_its_tags_and_its_layout(name: str, origin: str, tmp_path: Pa
             layout |= {"WhitePoint", "PrimaryChromaticities", "NewSubfileType", "SubfileType"}
             for tag in first.tags:
                 if tag.name not in layout:
-                    assert tags[tag.name] == tag.value, tag.name
+                    assert without_places(tags[tag.name]) == without_places(tag.value), tag.name
 
 
 def test_another_program_reads_the_tiff_that_we_write(tmp_path: Path) -> None:
@@ -114,7 +122,54 @@ def test_another_program_reads_the_tiff_that_we_write(tmp_path: Path) -> None:
     for name in (n for n in WITH_PIXELS if n.endswith(".tif")):
         target = again(read_image(FOLDER / name), name, tmp_path)
         done = subprocess.run([program, "-D", target], capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, ""), name
+        # That program knows no interoperability, wherever it is.
+        said = [line for line in done.stderr.splitlines() if "tag 40965" not in line]
+        assert (done.returncode, said) == (0, []), name
+
+
+def exif_of(path: Path) -> dict[str, Any]:
+    """Return what Pillow finds in EXIF data, but for places in the file."""
+    with Image.open(path) as picture:
+        exif = picture.getexif()
+        top = {tag: exif.get(tag) for tag in (0x010F, 0x0112, 0x0132)}
+        parts = {str(ifd): dict(exif.get_ifd(ifd)) for ifd in (0x8769, 0x8825, 0xA005)}
+        del parts[str(0x8769)][0xA005]
+        return {"top": top, **parts}
+
+
+@pytest.mark.parametrize("name", ["exif.jpg", "exif.tif"])
+def test_exif_data_travel_through_all_formats(name: str, origin: str, tmp_path: Path) -> None:
+    source = foreign(name, origin, tmp_path)
+    expected = exif_of(source)
+    assert expected["top"] == {0x010F: "a camera", 0x0112: 8, 0x0132: "2026:11:15 12:00:00"}
+    assert expected[str(0x8769)][0xA434] == "a long lens"
+    assert expected[str(0x8825)][2] == (49, 15, 30)
+    assert expected[str(0xA005)] == {1: "R98"}
+    for step in (".tif", ".png", ".tif", ".jpg", ".tif"):
+        image = read_image(source)
+        if step == ".jpg":
+            image = replace(image, pixels=(image.pixels >> 8).astype(np.uint8))
+        target = tmp_path / f"{source.stem}-{step}"
+        assert not any("EXIF" in note for note in write_image(target, image))
+        assert exif_of(target) == expected, step
+        source = target
+
+
+def test_another_program_finds_the_exif_data(tmp_path: Path) -> None:
+    program = shutil.which("exiv2")
+    if program is None:
+        pytest.skip("needs the program exiv2")
+
+    def found(path: Path) -> list[str]:
+        lines = subprocess.run([program, "-pa", path], capture_output=True, text=True, check=True)
+        camera = [r for r in lines.stdout.splitlines() if "Tag " not in r and "Image" not in r]
+        return sorted(camera)
+
+    for name in ("exif.jpg", "exif.tif"):
+        expected = found(FOLDER / name)
+        assert len(expected) == 7
+        write_image(tmp_path / "out.tif", read_image(FOLDER / name), overwrite=True)
+        assert found(tmp_path / "out.tif") == expected
 
 
 def elements(path: Path) -> dict[str, Any]:

@@ -285,7 +285,7 @@ def test_failure_while_writing_leaves_the_old_file(
 def test_metadata_too_long_for_the_format(tmp_path: Path) -> None:
     Image.fromarray(GREY).save(tmp_path / "in.png", exif=b"Exif\0\0" + bytes(70_000))
     image = read_image(tmp_path / "in.png")
-    with pytest.raises(ImageFileError, match="EXIF data is too long"):
+    with pytest.raises(ImageFileError, match="EXIF data are too long"):
         write_image(tmp_path / "out.jpg", image)
     assert [path.name for path in tmp_path.iterdir()] == ["in.png"]
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tifffile
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from image_samples import HEIGHT, ICC_PROFILE, WIDTH, XMP, exif, values
-from integrodiff._image_files import read_image, write_image
+from integrodiff._image_files import ImageFile, Metadata, read_image, write_image
+from integrodiff._image_files.exif import (
+    Directory,
+    Layout,
+    Tag,
+    directory_bytes,
+    read_block,
+    read_directory,
+)
+from integrodiff._image_files.tiff_tags import TiffDetails, TiffPageTags
 
 
 def test_png_metadata(tmp_path: Path) -> None:
@@ -153,8 +166,7 @@ def test_metadata_travels_to_tiff_and_back(tmp_path: Path, source: str) -> None:
         tmp_path / f"in{source}", icc_profile=ICC_PROFILE, exif=exif(), dpi=(300, 300)
     )
     notes = write_image(tmp_path / "out.tif", read_image(tmp_path / f"in{source}"))
-    assert len(notes) == 1
-    assert "EXIF" in notes[0]
+    assert notes == ()
     tags = tags_of(tmp_path / "out.tif")
     assert tags["InterColorProfile"] == ICC_PROFILE
     assert tags["Orientation"] == 6
@@ -162,8 +174,111 @@ def test_metadata_travels_to_tiff_and_back(tmp_path: Path, source: str) -> None:
     assert write_image(tmp_path / "again.png", read_image(tmp_path / "out.tif")) == ()
     with Image.open(tmp_path / "again.png") as again:
         assert again.info["icc_profile"] == ICC_PROFILE
-        assert again.getexif()[0x0112] == 6
+        assert dict(again.getexif()) == {0x010F: "a camera", 0x0112: 6}
         assert again.info["dpi"] == pytest.approx((300, 300), abs=0.02)
+
+
+def exif_with_all_parts(order: str) -> bytes:
+    """Return EXIF data with a resolution, a position on the earth, and a thumbnail."""
+    tags = Image.Exif()
+    tags[0x010F], tags[0x4746], tags[0xC4A5] = "a camera", 5, b"for printers"
+    tags[0x011A], tags[0x011B], tags[0x0128] = 240.0, 120.0, 3
+    tags.get_ifd(0x8769).update({0x829A: 0.004, 0x927C: b"notes of the maker" * 100})
+    tags.get_ifd(0x8825).update({1: "N", 2: (49.0, 15.0, 30.0)})
+    tags.endian = order
+    data = bytearray(tags.tobytes())
+    # The place of the next directory, that of the thumbnail, follows the tags of the first one.
+    number = struct.unpack_from(f"{order}H", data, 14)[0]
+    struct.pack_into(f"{order}I", data, 16 + 12 * number, len(data) - 6)
+    return bytes(data) + bytes(6)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_exif_data_in_a_tiff_file(tmp_path: Path, order: str) -> None:
+    block = exif_with_all_parts(order)
+    Image.fromarray(values(HEIGHT, WIDTH)).save(tmp_path / "in.png", exif=block)
+    notes = write_image(tmp_path / "out.tif", read_image(tmp_path / "in.png"))
+    assert notes == (
+        "not carried over to TIFF: the thumbnail in the EXIF data",
+        "not carried over to TIFF: tags of the EXIF data with the numbers 50341",
+    )
+    with tifffile.TiffFile(tmp_path / "out.tif") as tif:
+        assert tif.byteorder == order
+        tags = {tag.name: tag.value for tag in tif.pages.first.tags}
+    assert tags["ExifTag"]["MakerNote"] == b"notes of the maker" * 100
+    assert tags["ExifTag"]["ExposureTime"] == 0.004
+    assert tags["GPSTag"]["GPSLatitude"] == (49, 1, 15, 1, 30, 1)
+    assert (tags["Make"], tags["Rating"]) == ("a camera", 5)
+    assert (tags["XResolution"], tags["YResolution"]) == ((240, 1), (120, 1))
+    assert tags["ResolutionUnit"] == 3
+
+
+def test_exif_data_of_the_pages_of_a_bigtiff(tmp_path: Path) -> None:
+    block = read_block(exif_with_all_parts("<"))
+    page = TiffPageTags(exif=block.directory.below)
+    details = TiffDetails(photometric=1, big=True, pages=(TiffPageTags(), page, page))
+    stack = ImageFile(pixels=values(3, HEIGHT, WIDTH), metadata=Metadata(own=details))
+    write_image(tmp_path / "one.tif", stack)
+    write_image(tmp_path / "two.tif", read_image(tmp_path / "one.tif"))
+    with tifffile.TiffFile(tmp_path / "two.tif") as tif:
+        assert tif.is_bigtiff
+        assert np.array_equal(tif.asarray(), stack.pixels)
+        found = [item.aspage().tags.valueof(34665) for item in tif.pages]
+    assert found[0] is None
+    for exif_tags in found[1:]:
+        assert exif_tags["MakerNote"] == b"notes of the maker" * 100
+
+
+@given(
+    st.dictionaries(st.integers(1, 30_000), st.binary(max_size=40), max_size=8),
+    st.dictionaries(st.integers(1, 30_000), st.binary(max_size=40), max_size=8),
+    st.sampled_from("<>"),
+    st.booleans(),
+    st.integers(0, 50),
+)
+def test_directories_come_back_from_every_place(
+    top: dict[int, bytes], lower: dict[int, bytes], order: Any, big: bool, place: int
+) -> None:
+    tags, more = (
+        tuple(Tag(code, 7, len(value), value) for code, value in sorted(part.items()))
+        for part in (top, lower)
+    )
+    directory = Directory(tags, ((34665, Directory(more)),))
+    layout = Layout(order, big)
+    stream = io.BytesIO(bytes(place) + directory_bytes(directory, place, layout))
+    assert read_directory(stream, place, layout) == directory
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08", b""]))
+def test_nonsense_is_read_or_refused(data: bytes, start: bytes) -> None:
+    with suppress(ValueError):
+        assert len(read_block(start + data).directory.tags) <= len(data)
+
+
+@pytest.mark.parametrize("cut", [7, 13, 15, 40, 150])
+def test_damaged_exif_data_are_named_and_the_image_is_written(tmp_path: Path, cut: int) -> None:
+    block = exif_with_all_parts(">")[:cut]
+    image = ImageFile(pixels=values(HEIGHT, WIDTH), metadata=Metadata(exif=block))
+    (note,) = write_image(tmp_path / "out.tif", image)
+    assert "EXIF data, which are damaged" in note
+    assert np.array_equal(read_image(tmp_path / "out.tif").pixels, image.pixels)
+
+
+def test_damaged_exif_data_in_a_tiff_file(tmp_path: Path) -> None:
+    Image.fromarray(values(HEIGHT, WIDTH)).save(tmp_path / "in.png", exif=exif_with_all_parts("<"))
+    write_image(tmp_path / "whole.tif", read_image(tmp_path / "in.png"))
+    whole = (tmp_path / "whole.tif").read_bytes()
+    with tifffile.TiffFile(tmp_path / "whole.tif") as tif:
+        place = tif.pages.first.tags[34853].valueoffset
+    for wrong in (0xFFFFFFF0, 8):  # beyond the file, and the directory of the image itself
+        damaged = whole[:place] + struct.pack("<I", wrong) + whole[place + 4 :]
+        (tmp_path / "in.tif").write_bytes(damaged)
+        image = read_image(tmp_path / "in.tif")
+        assert any("not carried over: GPSTag" in note for note in image.notes)
+        write_image(tmp_path / "out.tif", image, overwrite=True)
+        tags = tags_of(tmp_path / "out.tif")
+        assert "GPSTag" not in tags
+        assert tags["ExifTag"]["ExposureTime"] == 0.004
 
 
 def test_what_another_format_cannot_take_is_said(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ def check_output(path: Path, header: ImageHeader, *, overwrite: bool) -> Format:
 _KEEPS = {
     "icc_profile": ("the colour profile", ("PNG", "JPEG", "WebP", "TIFF")),
     "xmp": ("XMP data", ("PNG", "JPEG", "WebP", "TIFF")),
-    "exif": ("EXIF data", ("PNG", "JPEG", "WebP")),
+    "exif": ("EXIF data", ("PNG", "JPEG", "WebP", "TIFF")),
     "dpi": ("the resolution", ("PNG", "JPEG", "TIFF")),
 }
 """Metadata by name: what it is, and the formats that have a place for it."""
@@ -291,9 +291,7 @@ def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
         for name, (what, takers) in _KEEPS.items()
         if getattr(metadata, name) is not None and kind not in takers
     ]
-    if kind == "TIFF" and metadata.exif is not None:
-        missing = ["EXIF data (but for the orientation)"]
-    elif kind == "NPY" and metadata.orientation != 1:
+    if kind == "NPY" and metadata.orientation != 1:
         missing.append("the orientation")
     own = metadata.own
     if own is not None and own.format != kind and own.only_here is not None:

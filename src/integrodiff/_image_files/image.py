@@ -10,6 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+EXIF_SIGNATURE = b"Exif\0\0"
+"""What a block of EXIF data begins with in a JPEG file."""
+
 
 class FormatDetails:
     """What only a file of the same format can take over; each format has its own.
@@ -43,7 +46,7 @@ class Metadata:
     white_is_zero : bool
         Whether the smallest value is displayed as white.
     exif : bytes, optional
-        PNG, JPEG and WebP only; of it, TIFF gets the orientation.
+        A block of EXIF data that begins with :data:`EXIF_SIGNATURE`.
     own : FormatDetails, optional
         What only a file of the same format can take over.
     """

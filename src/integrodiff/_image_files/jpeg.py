@@ -20,6 +20,9 @@ from integrodiff._image_files.pillow import (
     resolution,
 )
 
+_LONGEST_EXIF = 65533
+"""Bytes that fit into one segment of a file, beside their number."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JpegDetails(FormatDetails):
@@ -78,6 +81,8 @@ class Writer(PillowWriter):
             return f"JPEG holds 8 bits only, not {header.dtype}; write {remedy} instead"
         if header.has_alpha:
             return "JPEG cannot hold an alpha channel; write PNG or TIFF instead"
+        if len(header.metadata.exif or b"") > _LONGEST_EXIF:
+            return "the EXIF data are too long for JPEG; write PNG or TIFF instead"
         return None
 
     def _save(self, samples: NDArray[Any]) -> None:

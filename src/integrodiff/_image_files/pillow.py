@@ -19,10 +19,9 @@ from integrodiff._image_files.access import (
     refusal,
     refuse_missing_bytes,
 )
-from integrodiff._image_files.image import ImageHeader, Metadata, Page
+from integrodiff._image_files.image import EXIF_SIGNATURE, ImageHeader, Metadata, Page
 
 _ORIENTATION = 0x0112
-_EXIF = b"Exif\0\0"
 
 
 @contextmanager
@@ -69,8 +68,8 @@ def common_metadata(picture: Image.Image) -> dict[str, Any]:
         orientation = int(picture.getexif().get(_ORIENTATION, 1))
     except Exception:  # EXIF that cannot be parsed is carried over as it is
         orientation = 1
-    if isinstance(exif, bytes) and not exif.startswith(_EXIF):
-        exif = _EXIF + exif  # as in JPEG; the writers of the others take it away
+    if isinstance(exif, bytes) and not exif.startswith(EXIF_SIGNATURE):
+        exif = EXIF_SIGNATURE + exif  # as in JPEG; the writers of the others take it away
     return {
         "icc_profile": icc_profile if isinstance(icc_profile, bytes) else None,
         "exif": exif if isinstance(exif, bytes) else None,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tifffile
@@ -29,6 +29,7 @@ from integrodiff._image_files.access import (
     refuse_missing_bytes,
     refuse_no_pixels,
 )
+from integrodiff._image_files.exif import Layout
 from integrodiff._image_files.formats import install_first
 from integrodiff._image_files.image import ImageHeader, Page
 from integrodiff._image_files.tiff_tags import TiffDetails, page_tags, tag_notes, tiff_metadata
@@ -79,7 +80,7 @@ class Reader(ImageReader):
                 pages=tuple(page_tags(item) for item in self._pages),
             )
             self._colours = _colour_table(page)
-        notes = (*_notes(page), *tag_notes(self._pages), *heard)
+        notes = (*_notes(page), *tag_notes(self._pages, self._details), *heard)
         return self._header(page, page_axes, notes)
 
     def _header(
@@ -202,17 +203,13 @@ def _listening(path: Path) -> Iterator[list[str]]:
 def _refuse_circle_of_pages(path: Path) -> None:
     """Refuse a file whose chain of pages comes back to one of them; tifffile never ends there."""
     with decoding(path), path.open("rb") as stream:
-        order = "<" if stream.read(2) == b"II" else ">"
+        order: Literal["<", ">"] = "<" if stream.read(2) == b"II" else ">"
         big = struct.unpack(f"{order}H", stream.read(2))[0] == 43
-        # Formats of the number of tags and of an offset, and the sizes of these and of a tag.
-        count_format, offset_format = (
-            (f"{order}Q", f"{order}Q") if big else (f"{order}H", f"{order}I")
-        )
-        count_size, offset_size, tag_size = (8, 8, 20) if big else (2, 4, 12)
+        layout = Layout(order, big)
         stream.seek(8 if big else 4)
         seen: set[int] = set()
-        while len(data := stream.read(offset_size)) == offset_size:
-            offset = struct.unpack(offset_format, data)[0]
+        while len(data := stream.read(layout.place.size)) == layout.place.size:
+            (offset,) = layout.place.unpack(data)
             if offset == 0:
                 return
             if offset in seen:
@@ -221,9 +218,9 @@ def _refuse_circle_of_pages(path: Path) -> None:
                 )
             seen.add(offset)
             stream.seek(offset)
-            if len(data := stream.read(count_size)) < count_size:
+            if len(data := stream.read(layout.head.size)) < layout.head.size:
                 return  # past the end of the file, which tifffile reports
-            stream.seek(tag_size * struct.unpack(count_format, data)[0], 1)
+            stream.seek(layout.tag.size * layout.head.unpack(data)[0], 1)
 
 
 def _only_series(path: Path, tif: TiffFile, pages: list[TiffPage]) -> TiffPageSeries:
