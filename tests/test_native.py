@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,14 +228,41 @@ def test_tangents_at_the_bound_of_the_step_size() -> None:
         assert found.gradient[0, 0] != 0
 
 
+@pytest.mark.parametrize("name", ["compact", *(name for name in CASES if "nonneg" in name)])
+def test_differences_are_nearly_the_tangents_of_pytorch(name: str) -> None:
+    pytest.importorskip("torch")
+    from integrodiff.learning import CleanImages, Parameterisation, TorchLineariser
+    from integrodiff.learning.native import DifferenceLineariser
+
+    walks = np.random.default_rng(1).normal(0, 9, (1, 33, 47)).cumsum(2) + 128
+    images = CleanImages(walks.astype(np.float32), ("a",), "a random walk")
+    fixed = ["decays[3]"] if name == "compact" else []
+    parameterisation = Parameterisation(CASES[name], (20.0,), fixed)
+    point = parameterisation.vector(CASES[name])
+    by_torch = TorchLineariser(parameterisation, images, device="cpu", double=True)
+    expected = by_torch.linearise(point, [(0, 20.0)])
+    found = DifferenceLineariser(parameterisation, images).linearise(point, [(0, 20.0)])
+    np.testing.assert_allclose(found.error, expected.error, rtol=1e-5)
+    for part in ("gradient", "curvature"):
+        wanted = getattr(expected, part)
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=0.02)
+
+
 def test_tangents_are_refused_where_there_are_none() -> None:
     from integrodiff.learning import CleanImages, Parameterisation
-    from integrodiff.learning.native import DifferenceLineariser, NativeLineariser
+    from integrodiff.learning.native import NativeLineariser
 
     images = CleanImages(np.ones((1, 9, 9), np.float32), ("a",), "a flat image")
     model = CASES["eed, nonnegativity"]
     with pytest.raises(ValueError, match="for the Haar scheme"):
         NativeLineariser(Parameterisation(model, (20.0,)), images)
-    for name in ("eed", "compact", "eed, nonnegativity"):
-        with pytest.raises(ValueError, match="has shortcuts for"):
-            DifferenceLineariser(Parameterisation(CASES[name], (20.0,)), images)
+
+
+def test_program_for_the_sanitizers_still_compiles() -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    source = Path(__file__).parents[1] / "native" / "check.cpp"
+    checked = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Wno-psabi", "-Werror", "-fsyntax-only"]
+    subprocess.run([*checked, str(source)], check=True)

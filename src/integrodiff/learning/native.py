@@ -163,12 +163,12 @@ class NativeLineariser(_OnProcessors):
 
 
 class DifferenceLineariser(_OnProcessors):
-    """Differences of the fast process: nearly the same numbers in a fraction of the time.
+    """Differences of the denoised images: nearly the same numbers, for every model.
 
-    For models that the compiled engine takes all its shortcuts for, and whose scales are not
-    trained. The shortcuts change errors by less than 0.002 dB, and what they leave out at the
-    parameters is left out of the differences as well. Those are one-sided; near the optimum their
-    error moves the parameters by less than a per cent, which the PSNR does not feel.
+    Where the compiled engine takes all its shortcuts and the scales are not trained, this takes a
+    fraction of the time. The shortcuts change errors by less than 0.002 dB, and what they leave out
+    at the parameters is left out of the differences as well. Those are one-sided; near the optimum
+    their error moves the parameters by less than a per cent, which the PSNR does not feel.
 
     Parameters
     ----------
@@ -180,8 +180,7 @@ class DifferenceLineariser(_OnProcessors):
 
     def __init__(self, parameterisation: Parameterisation, images: CleanImages) -> None:
         super().__init__(parameterisation, images)
-        if not has_shortcuts(parameterisation):
-            raise ValueError("differences are for models that the engine has shortcuts for")
+        self._exact = not has_shortcuts(parameterisation)
         self._at: dict[float, list[NativeProcess]] = {}
 
     def _prepare(self, vector: Vector, levels: Sequence[float]) -> None:
@@ -191,13 +190,17 @@ class DifferenceLineariser(_OnProcessors):
         """Return the process at a noise level, and with each parameter changed."""
         bounded = self._parameterisation.model(vector)._evolution(level)
         free = self._parameterisation.evolution_without_bound(vector, level)
-        center = NativeProcess(bounded, exact=False, threads=1)
+        center = NativeProcess(bounded, exact=self._exact, threads=1)
         processes = [center]
         for step in _DIFFERENCE * np.eye(len(vector)):
             changed = self._parameterisation.evolution_without_bound(vector + step, level)
             if _cut_to_bound(bounded, free):
                 changed = replace(changed, tau=bounded.tau)
-            processes.append(center.like(changed))
+            processes.append(
+                center.like(changed)
+                if changed.scales == bounded.scales
+                else NativeProcess(changed, exact=self._exact, threads=1)
+            )
         return processes
 
     def _tangents(self, noisy: Any, level: float) -> tuple[Any, Any]:

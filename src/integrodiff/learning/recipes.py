@@ -258,19 +258,19 @@ def best_lineariser(
     """Return what computes tangents fastest.
 
     On a GPU this is PyTorch's compiler, but for models whose scales are trained. On processors it
-    is the compiled engine, if it is there: differences where it has shortcuts, and otherwise its
-    tangents, if it knows the discretisation. All others are left to PyTorch's own forward mode.
+    is the compiled engine, if it is there: its tangents, or differences where these are faster for
+    its shortcuts or where it has no tangents. The rest is left to PyTorch's own forward mode.
     """
     import torch
 
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if not gpu and ENGINES["native"].unavailable() is None:
-        if has_shortcuts(parameterisation):
-            return DifferenceLineariser(parameterisation, images)
-        if has_tangents(parameterisation):
-            return NativeLineariser(parameterisation, images)
-    kind = CompiledLineariser if gpu and "scale" not in parameterisation.names else TorchLineariser
-    return kind(parameterisation, images, device=device, batch=batch)
+        differences = has_shortcuts(parameterisation) or not has_tangents(parameterisation)
+        kind = DifferenceLineariser if differences else NativeLineariser
+        return kind(parameterisation, images)
+    compiled = gpu and "scale" not in parameterisation.names
+    by_torch = CompiledLineariser if compiled else TorchLineariser
+    return by_torch(parameterisation, images, device=device, batch=batch)
 
 
 def versions(device: str) -> dict[str, str]:
