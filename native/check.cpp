@@ -52,6 +52,14 @@ Taps kernels(int count) {
     return taps;
 }
 
+// Noise of different levels: twice as sensitive on one side as on the other.
+template <class Real>
+std::vector<Real> plane(std::ptrdiff_t height, std::ptrdiff_t width) {
+    std::vector<Real> values(height * width);
+    for (std::ptrdiff_t k = 0; k < height * width; ++k) values[k] = Real(1) + Real(k % width) / width;
+    return values;
+}
+
 template <class Real>
 std::vector<Real> run_fused(const Case &c, int threads) {
     const Taps fine = kernels(c.scales), coarse(c.coarse, gaussian(1.5, 0));
@@ -61,8 +69,9 @@ std::vector<Real> run_fused(const Case &c, int threads) {
     std::vector<Real> image = original;
     Team team(threads);
     Workspace<Real> workspace;
+    const std::vector<Real> cells = plane<Real>(c.shape.height + 1, c.shape.width + 1);
     const FusedStep<Real> step{c.shape, &fine, &sampling, &coarse, &interpolation, &term,
-                               0.1,     0.01,  0.25,      &team,   &workspace};
+                               0.1,     0.01,  0.25,      &team,   &workspace,     {nullptr, cells.data()}};
     step.run(image.data(), nullptr, original.data());
     step.run(nullptr, image.data(), original.data());
     return image;
@@ -76,10 +85,13 @@ std::vector<Real> run_exact(const Case &c, int threads) {
     Team team(threads);
     Workspace<Real> workspace;
     std::vector<Term> terms{term_of(1, c.tensor, c.scales)};
+    const std::vector<Real> at_pixels = plane<Real>(c.shape.height, c.shape.width);
+    const std::vector<Real> at_cells = plane<Real>(c.shape.height + 1, c.shape.width + 1);
     for (const bool cells : {false, true}) {
         if (cells)
             for (int order = 2; order <= 4; ++order) terms.push_back(term_of(order, false, c.scales));
-        const Step<Real> step{c.shape, &taps, &terms, 0.01, 0.01, 0.25, cells, &team, &workspace};
+        const Step<Real> step{c.shape, &taps, &terms, 0.01, 0.01, 0.25, cells, &team, &workspace,
+                              {at_pixels.data(), at_cells.data()}};
         step.run(image.data(), original.data());
     }
     return image;

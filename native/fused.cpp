@@ -120,12 +120,18 @@ void step_fused(const FusedStep<Real> &task, const Real *in, Real *out, const Re
     w.sampled.resize(coarse ? s.channels * coarse_plane_size<Real>(s) : 0);
     w.coarse.resize(coarse * w.sampled.size());
     w.coarse_flows.resize(coarse * w.sampled.size());
-    if (in)
+    if (in) {
         task.team->rows(rows, [&](Index first, Index last) {
             for (Index n = first; n < last; ++n)
                 std::copy(in + n * s.width, in + (n + 1) * s.width,
                           w.image.data() + n * stride + margin);
         });
+        if (const Real *local = task.local.cells) {
+            w.sensitivity.assign((s.height + 1) * padded_width<Real>(s.width), Real(0));
+            for (Index y = 0; y <= s.height; ++y, local += s.width + 1)
+                std::copy(local, local + s.width + 1, w.sensitivity.data() + y * stride + margin);
+        }
+    }
 
     if (coarse) to_coarse_scales(task);
     task.team->pieces(tiling.count(), [&](Index piece) {

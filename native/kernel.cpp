@@ -266,6 +266,13 @@ void add_higher_order_flow(const Real *smoothed, const Shape &s, const Real *ene
 // ---- the step ----
 
 template <class Real>
+void multiply(Real *values, const Real *factors, Index count, Team &team) {
+    team.rows(count, [&](Index first, Index last) {
+        for (Index k = first; k < last; ++k) values[k] *= factors[k];
+    });
+}
+
+template <class Real>
 void step(const Step<Real> &task, Real *image, const Real *original) {
     const Shape &s = task.shape;
     const Index size = s.channels * s.height * s.width;
@@ -297,6 +304,11 @@ void step(const Step<Real> &task, Real *image, const Real *original) {
             else
                 add_energy(smoothed, s, term.order, weight, next, *task.team);
         }
+        const bool on_cells = term.order == 1 ? task.cells : term.order % 2 == 1;
+        if (const Real *factors = on_cells ? task.local.cells : task.local.pixels)
+            for (Index plane = 0; plane < (term.order == 1 ? 3 : 1); ++plane)
+                multiply(next + plane * cells, factors, on_cells ? cells : s.height * s.width,
+                         *task.team);
         next += (term.order == 1 ? 3 : 1) * cells;
     }
 

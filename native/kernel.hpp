@@ -18,6 +18,13 @@ struct Term {
     std::vector<double> contrasts;
 };
 
+// By what J and energies are multiplied at each pixel and at each cell, where the noise is not the
+// same everywhere.
+template <class Real>
+struct Sensitivity {
+    const Real *pixels = nullptr, *cells = nullptr;
+};
+
 // One half of a symmetric kernel, centre first, for each step of the scale cascade.
 using Taps = std::vector<std::vector<double>>;
 
@@ -53,6 +60,7 @@ struct Workspace {
     // Of the fused step, with margins: the image before and after the step; planes of a quarter of its size, smoothed by the
     // sampling kernel, and at the coarse scales; flows at the coarse scales.
     Buffer<Real> image, next, sampled, coarse, coarse_flows;
+    Buffer<Real> sensitivity;  // of the cells, with margins
     std::vector<Buffer<Real>> rings;  // of each part of the image
 };
 
@@ -66,6 +74,7 @@ struct Step {
     bool cells;  // the Haar scheme; otherwise the nonnegativity scheme
     Team *team;
     Workspace<Real> *workspace;
+    Sensitivity<Real> local{};
 
     void run(Real *image, const Real *original) const;
 };
@@ -85,6 +94,7 @@ struct FusedStep {
     double tau, pull, theta;
     Team *team;
     Workspace<Real> *workspace;
+    Sensitivity<Real> local{};
 
     // The image is in the workspace, but for the first step, which finds it in `in`, and the last,
     // which leaves it in `out`.

@@ -2,12 +2,14 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 
@@ -15,6 +17,7 @@
 
 namespace nb = nanobind;
 using integrodiff::FusedStep;
+using integrodiff::Sensitivity;
 using integrodiff::Shape;
 using integrodiff::Slopes;
 using integrodiff::Step;
@@ -28,6 +31,12 @@ using TermTuple = std::tuple<int, bool, std::vector<double>, std::vector<double>
 
 template <class Real>
 using Image = nb::ndarray<Real, nb::shape<-1, -1, -1>, nb::c_contig, nb::device::cpu>;
+
+// At the pixels and at the cells.
+template <class Real>
+using Plane = nb::ndarray<const Real, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
+template <class Real>
+using Planes = std::tuple<Plane<Real>, Plane<Real>>;
 
 namespace {
 
@@ -100,7 +109,7 @@ class Plan {
     // One step for each entry of `schedule`. An interrupt from the keyboard ends it after a step.
     void evolve(Image<Real> image, Image<const Real> original,
                 const std::vector<std::vector<TermTuple>> &schedule, double tau, double pull,
-                int threads) {
+                int threads, const std::optional<Planes<Real>> &planes) {
         for (int axis = 0; axis < 3; ++axis)
             if (image.shape(axis) != original.shape(axis) || image.shape(axis) == 0)
                 throw std::invalid_argument("image and original must have one shape, not empty");
@@ -108,6 +117,15 @@ class Plan {
         const Shape shape{static_cast<std::ptrdiff_t>(image.shape(0)),
                           static_cast<std::ptrdiff_t>(image.shape(1)),
                           static_cast<std::ptrdiff_t>(image.shape(2))};
+        Sensitivity<Real> local;
+        if (planes) {
+            const auto &[pixels, cells] = *planes;
+            for (std::size_t axis = 0; axis < 2; ++axis)
+                if (pixels.shape(axis) != image.shape(axis + 1) ||
+                    cells.shape(axis) != image.shape(axis + 1) + 1)
+                    throw std::invalid_argument("the sensitivity is for images of another shape");
+            local = {pixels.data(), cells.data()};
+        }
         std::vector<std::vector<Term>> steps;
         for (const auto &tuples : schedule) {
             steps.push_back(terms_from(tuples, taps_.size() + coarse_.size()));
@@ -124,11 +142,11 @@ class Plan {
             for (std::size_t k = 0; k < steps.size() && !interrupted; ++k) {
                 if (fused_)
                     FusedStep<Real>{shape,  &taps_, &sampling_, &coarse_, &interpolation_,
-                                    &steps[k][0], tau, pull, theta_, &team, workspace.get()}
+                                    &steps[k][0], tau, pull, theta_, &team, workspace.get(), local}
                         .run(k == 0 ? pixels : nullptr, k + 1 == steps.size() ? pixels : nullptr, start);
                 else
                     Step<Real>{shape,  &taps_, &steps[k], tau, pull,
-                               theta_, cells_, &team, workspace.get()}
+                               theta_, cells_, &team, workspace.get(), local}
                         .run(pixels, start);
                 nb::gil_scoped_acquire locked;
                 interrupted = PyErr_CheckSignals() != 0;
@@ -229,7 +247,8 @@ void bind(nb::module_ &m, const char *name) {
         .def(nb::init<Kernels, Taps, Kernels, Taps, double>(), nb::arg("fine"), nb::arg("sampling"),
              nb::arg("coarse"), nb::arg("interpolation"), nb::arg("theta"))
         .def("evolve", &Plan<Real>::evolve, nb::arg("image"), nb::arg("original"),
-             nb::arg("schedule"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads"));
+             nb::arg("schedule"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads"),
+             nb::arg("sensitivity") = nb::none());
 }
 
 }  // namespace

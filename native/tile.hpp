@@ -236,7 +236,7 @@ class Tile {
         const Index part = 8 * lanes<Real>;
         for (Index x = 0; x < width_; x += part) {
             const Index last = std::min(x + part, whole_vectors<Real>(width_));
-            decompose_structure(up, down, x ? x + lanes<Real> : 0, last + lanes<Real>);
+            decompose_structure(y, up, down, x ? x + lanes<Real> : 0, last + lanes<Real>);
             for (Index i : flowing_)
                 if (flows_[i].first <= y && y - 1 <= flows_[i].last)
                     add_fluxes(i, y, up, down, x, last);
@@ -265,13 +265,17 @@ class Tile {
     }
 
     // J and its eigenvalues in a part of a row of cells.
-    void decompose_structure(Index up, Index down, Index x, Index last) {
+    void decompose_structure(Index y, Index up, Index down, Index x, Index last) {
         const std::size_t count = coupled_.size();
         for (std::size_t k = 0; k < count; ++k) {
             above_[k] = smoothed_[coupled_[k]].row(up) - 1;
             below_[k] = smoothed_[coupled_[k]].row(down) - 1;
         }
         const bool tensor = task_.term->tensor;
+        const Real *local = nullptr;
+        if (task_.local.cells)
+            local = task_.workspace->sensitivity.data() + y * padded_width<Real>(s_.width) + margin +
+                    left_;
         for (; x < last; x += lanes<Real>) {
             Packed<Real> falling{}, rising{}, product{};
             for (std::size_t k = 0; k < count; ++k) {
@@ -280,6 +284,12 @@ class Tile {
                 falling += weighted * cell.falling;
                 product += weighted * cell.rising;
                 rising += coupling_[k] * cell.rising * cell.rising;
+            }
+            if (local) {
+                const Packed<Real> factor = load(local + x);
+                falling *= factor;
+                product *= factor;
+                rising *= factor;
             }
             eigen_.decompose(x, falling, rising, product, tensor);
         }

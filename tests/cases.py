@@ -42,12 +42,26 @@ def at_bound(model: ExplicitModel, fraction: float = 1.0) -> ExplicitModel:
 
 
 def run(
-    model: ExplicitModel, engine: str, image: Image, sigma: float = SIGMA, *, exact: bool = True
+    model: ExplicitModel,
+    engine: str,
+    image: Image,
+    sigma: float = SIGMA,
+    *,
+    exact: bool = True,
+    relative_noise: Image | None = None,
 ) -> Image:
     """Evolve an image (rows, columns) or (channels, rows, columns) with one engine."""
     canonical = image[None] if image.ndim == 2 else image
-    result = ENGINES[engine].evolve(canonical, model.evolution(sigma), exact=exact)
+    result = ENGINES[engine].evolve(
+        canonical, model.evolution(sigma), exact=exact, relative_noise=relative_noise
+    )
     return result[0] if image.ndim == 2 else result
+
+
+def noise_map(shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return relative noise levels between a quarter and four, the same in every run."""
+    rng = np.random.default_rng(7)
+    return np.asarray(4.0 ** rng.uniform(-1, 1, shape[-2:]), np.float64)
 
 
 def images(

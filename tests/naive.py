@@ -152,9 +152,9 @@ def tensor_function(
 
 
 def tensor_field(
-    jxx: Array, jxy: Array, jyy: Array, contrast: float, coupling: str
+    jxx: Array, jxy: Array, jyy: Array, contrasts: Array, coupling: str
 ) -> tuple[Array, Array, Array]:
-    """Return g(J), or g(trace J) times the identity, at every location."""
+    """Return g(J), or g(trace J) times the identity, at every location with its own contrast."""
     if coupling not in ("tensor", "trace"):
         raise ValueError(f"unknown coupling {coupling!r}")
     a, b, c = np.zeros(jxx.shape), np.zeros(jxx.shape), np.zeros(jxx.shape)
@@ -163,7 +163,7 @@ def tensor_field(
             xx, xy, yy = float(jxx[i, j]), float(jxy[i, j]), float(jyy[i, j])
             if coupling == "trace":
                 xx, xy, yy = xx + yy, 0.0, xx + yy
-            a[i, j], b[i, j], c[i, j] = tensor_function(xx, xy, yy, contrast)
+            a[i, j], b[i, j], c[i, j] = tensor_function(xx, xy, yy, float(contrasts[i, j]))
     return a, b, c
 
 
@@ -261,6 +261,19 @@ def structure_tensor(
     return jxx, jxy, jyy
 
 
+def where_the_tensors_are(plane: Array, discretisation: str) -> Array:
+    """Return the values of a plane at the pixels, or their means at the cells."""
+    if discretisation == "nonnegativity":
+        return plane
+    height, width = plane.shape
+    result = np.zeros((height + 1, width + 1))
+    for i in range(height + 1):
+        for j in range(width + 1):
+            for di, dj, *_ in CELL_PIXELS:
+                result[i, j] += plane[reflect(i + di, height), reflect(j + dj, width)] / 4
+    return result
+
+
 def evolve(
     image: Array,
     *,
@@ -273,12 +286,18 @@ def evolve(
     coupling: str,
     discretisation: str,
     theta: float,
+    relative_noise: Array | None = None,
 ) -> Array:
-    """Return the image after explicit steps u + tau sum_i flux_weight_i K_i div(D_i grad K_i u)."""
+    """Return the image after explicit steps u + tau sum_i flux_weight_i K_i div(D_i grad K_i u).
+
+    With `relative_noise`, a plane, every contrast is multiplied by it where it is used.
+    """
     if discretisation not in ("haar", "nonnegativity"):
         raise ValueError(f"unknown discretisation {discretisation!r}")
     u = np.array(image, dtype=np.float64)
     channels = u.shape[0]
+    levels = np.ones(u.shape[1:]) if relative_noise is None else relative_noise
+    factors = where_the_tensors_are(levels, discretisation)
     for _ in range(steps):
         blurred = [[blur(u[k], scale) for k in range(channels)] for scale in scales]
         jxx, jxy, jyy = structure_tensor(blurred, tensor_weights, discretisation)
@@ -286,7 +305,7 @@ def evolve(
         for scale, weight, contrast, planes in zip(
             scales, flux_weights, contrasts, blurred, strict=True
         ):
-            a, b, c = tensor_field(jxx, jxy, jyy, contrast, coupling)
+            a, b, c = tensor_field(jxx, jxy, jyy, contrast * factors, coupling)
             for k in range(channels):
                 if discretisation == "haar":
                     divergence = haar_divergence(planes[k], a, b, c, theta)
@@ -305,6 +324,7 @@ def perona_malik(
     steps: int,
     discretisation: str = "haar",
     theta: float = 0.25,
+    relative_noise: Array | None = None,
 ) -> Array:
     """Return Perona-Malik diffusion: no blur, scalar diffusivity."""
     return evolve(
@@ -318,6 +338,7 @@ def perona_malik(
         coupling="trace",
         discretisation=discretisation,
         theta=theta,
+        relative_noise=relative_noise,
     )
 
 
@@ -330,6 +351,7 @@ def eed(
     steps: int,
     discretisation: str = "haar",
     theta: float = 0.25,
+    relative_noise: Array | None = None,
 ) -> Array:
     """Return edge-enhancing diffusion: the blur is in the tensor only."""
     return evolve(
@@ -343,6 +365,7 @@ def eed(
         coupling="tensor",
         discretisation=discretisation,
         theta=theta,
+        relative_noise=relative_noise,
     )
 
 
@@ -370,6 +393,7 @@ def integrodifferential(
     quadrature: str = "gradient",
     discretisation: str = "haar",
     theta: float = 0.25,
+    relative_noise: Array | None = None,
 ) -> Array:
     """Return integrodifferential diffusion: IAD for coupling "tensor", IID for "trace"."""
     quadratures = [1.0] * len(scales) if quadrature == "none" else quadrature_weights(scales)
@@ -387,6 +411,7 @@ def integrodifferential(
         coupling=coupling,
         discretisation=discretisation,
         theta=theta,
+        relative_noise=relative_noise,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import naive
-from cases import FEW_SCALES, MODELS, SIGMA, Image, run
+from cases import FEW_SCALES, MODELS, SIGMA, Image, noise_map, run
 from integrodiff import EED, IAD, IID, FullLaw, PeronaMalik, ScaleGrid
 from integrodiff.models import ExplicitModel
 
@@ -24,13 +24,18 @@ def noisy(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.float64]:
     return image + 60
 
 
-def by_oracle(model: ExplicitModel, image: NDArray[np.float64]) -> NDArray[np.float64]:
+def by_oracle(
+    model: ExplicitModel,
+    image: NDArray[np.float64],
+    relative_noise: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Evolve (channels, rows, columns) by the plain loops."""
     common: dict[str, Any] = {
         "tau": model.tau,
         "steps": model.steps,
         "discretisation": model.discretisation,
         "theta": model.theta,
+        "relative_noise": relative_noise,
     }
     match model:
         case PeronaMalik():
@@ -59,12 +64,17 @@ def by_oracle(model: ExplicitModel, image: NDArray[np.float64]) -> NDArray[np.fl
     raise TypeError(type(model))
 
 
-def assert_agrees(model: ExplicitModel, engine: str, image: NDArray[np.float64]) -> None:
-    expected = by_oracle(model, image)
-    double: Image = run(model, engine, image)
+def assert_agrees(
+    model: ExplicitModel,
+    engine: str,
+    image: NDArray[np.float64],
+    levels: NDArray[np.float64] | None = None,
+) -> None:
+    expected = by_oracle(model, image, levels)
+    double: Image = run(model, engine, image, relative_noise=levels)
     assert double.dtype == np.float64
     np.testing.assert_allclose(double, expected, rtol=0, atol=1e-10)
-    single: Image = run(model, engine, image.astype(np.float32))
+    single: Image = run(model, engine, image.astype(np.float32), relative_noise=levels)
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, expected, rtol=0, atol=1e-4)
 
@@ -76,6 +86,15 @@ def test_every_model_and_shape(name: str, discretisation: str, engine: str) -> N
     model = replace(MODELS[name], discretisation=discretisation, tau=0.1)
     for seed, shape in enumerate(SHAPES):
         assert_agrees(model, engine, noisy((1, *shape), seed))
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("discretisation", ["haar", "nonnegativity"])
+@pytest.mark.parametrize("name", MODELS)
+def test_noise_that_is_not_the_same_everywhere(name: str, discretisation: str, engine: str) -> None:
+    model = replace(MODELS[name], discretisation=discretisation, tau=0.1)
+    for shape in ((1, 5, 6), (2, 1, 6), (1, 1, 1)):
+        assert_agrees(model, engine, noisy(shape), noise_map(shape))
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,75 @@ def test_too_small_for_an_estimate(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "too small to estimate its noise" in result.stderr
     assert "give --sigma" in result.stderr
+
+
+class TestSigmaMap:
+    levels = np.linspace(2, 30, 72, dtype=np.float32) * np.ones((64, 1), np.float32)
+
+    def files(self, folder: Path) -> NDArray[np.uint8]:
+        noise = self.levels * np.random.default_rng(1).normal(size=(64, 72))
+        noisy = np.clip(np.rint(clean_image() + noise), 0, 255).astype(np.uint8)
+        Image.fromarray(noisy).save(folder / "in.png")
+        tifffile.imwrite(folder / "map.tif", self.levels)
+        return noisy
+
+    def test_is_used_and_printed(self, tmp_path: Path) -> None:
+        noisy = self.files(tmp_path)
+        options = ["--sigma-map", tmp_path / "map.tif"]
+        result = denoise(tmp_path / "in.png", tmp_path / "out.png", *options)
+        assert result.exit_code == 0, result.output
+        assert "at sigma 2 to 30, engine numpy" in result.stderr
+        expected = integrodiff.denoise(noisy, self.levels, engine="numpy")
+        assert np.array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
+
+    def test_report_and_resume_know_it(self, tmp_path: Path) -> None:
+        self.files(tmp_path)
+        (tmp_path / "out").mkdir()
+        report = tmp_path / "report.json"
+        options = ["--sigma-map", tmp_path / "map.tif", "--json", report, "--resume"]
+
+        def status() -> dict[str, Any]:
+            denoise(tmp_path / "in.png", tmp_path / "out", *options)
+            (found,) = json.loads(report.read_text())["files"]
+            return dict(found)
+
+        first = status()
+        assert first["noise"]["sigma_range"] == [2, 30]
+        assert status()["status"] == "skipped"
+        tifffile.imwrite(tmp_path / "map.tif", 2 * self.levels)
+        assert "other options: sigma map" in status()["message"]
+
+    @pytest.mark.parametrize(
+        ("pixels", "options", "code", "message"),
+        [
+            (np.ones((72, 64), np.float32), [], 2, "has the shape (72, 64)"),
+            (np.ones((2, 64, 72), np.float32), [], 3, "one grey image"),
+            (-np.ones((64, 72), np.float32), [], 3, "nowhere negative"),
+            (np.ones((64, 72), np.float32), ["--sigma", "3"], 2, "not both"),
+            (np.ones((64, 72), np.float32), ["--noise", "poisson"], 2, "for Gaussian noise"),
+        ],
+    )
+    def test_wrong_maps(
+        self, tmp_path: Path, pixels: Any, options: list[str], code: int, message: str
+    ) -> None:
+        self.files(tmp_path)
+        tifffile.imwrite(tmp_path / "map.tif", pixels)
+        options = ["--sigma-map", str(tmp_path / "map.tif"), *options]
+        result = denoise(tmp_path / "in.png", tmp_path / "out.png", *options)
+        assert result.exit_code == code
+        assert message in result.stderr
+        assert not (tmp_path / "out.png").exists()
+
+    def test_is_never_overwritten(self, tmp_path: Path) -> None:
+        self.files(tmp_path)
+        options = ["--sigma-map", tmp_path / "map.tif", "--overwrite"]
+        result = denoise(tmp_path / "in.png", tmp_path / "map.tif", *options)
+        assert result.exit_code == 4
+        assert np.array_equal(tifffile.imread(tmp_path / "map.tif"), self.levels)
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        self.files(tmp_path)
+        options = ["--sigma-map", tmp_path / "none.tif"]
+        result = denoise(tmp_path / "in.png", tmp_path / "out.png", *options)
+        assert result.exit_code == 3
+        assert "none.tif" in result.stderr

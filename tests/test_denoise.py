@@ -376,3 +376,68 @@ class TestPlan:
             Plan(1, threads=0)
         with pytest.raises(ValueError, match="unknown engine"):
             Plan(1, engine="fpga")
+
+
+class TestMapOfNoiseLevels:
+    levels = 5 * 8.0 ** np.linspace(0, 1, 101) * np.ones((95, 1))
+
+    def noisy(self, clean: NDArray[np.float64]) -> NDArray[np.float64]:
+        return clean + self.levels * np.random.default_rng(0).normal(size=clean.shape)
+
+    @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+    def test_is_better_than_one_level(self, engine: str, photograph: NDArray[np.float64]) -> None:
+        noisy = self.noisy(photograph)
+        mean = float(np.sqrt(np.mean(self.levels**2)))
+        results = [denoise(noisy, s, data_range=255, engine=engine) for s in (self.levels, mean)]
+        errors = [float(np.mean((result - photograph) ** 2)) for result in results]
+        assert errors[0] < 0.65 * errors[1]
+        assert results[0].mean() == pytest.approx(noisy.mean(), abs=1e-6)
+        assert np.linalg.norm(results[0]) <= np.linalg.norm(noisy)
+
+    def test_of_one_level_is_that_level(self, photograph: NDArray[np.float64]) -> None:
+        flat = np.full(photograph.shape, 20.0)
+        expected = denoise(photograph, 20, data_range=255)
+        assert np.allclose(denoise(photograph, flat, data_range=255), expected, atol=1e-9, rtol=0)
+
+    def test_in_other_units_and_in_colour(self, photograph: NDArray[np.float64]) -> None:
+        noisy = self.noisy(photograph)
+        expected = denoise(noisy, self.levels, data_range=255, exact=True)
+        scaled = denoise(noisy * 257, self.levels * 257, data_range=65535, exact=True)
+        np.testing.assert_allclose(scaled / 257, expected, atol=1e-8, rtol=0)
+        colours = np.stack([noisy] * 3)
+        found = denoise(
+            colours, self.levels, data_range=255, channel_axis=0, colour="joint", exact=True
+        )
+        np.testing.assert_allclose(found, np.stack([expected] * 3), atol=1e-8, rtol=0)
+        opponent = denoise(colours, self.levels, data_range=255, channel_axis=0)
+        assert opponent.shape == colours.shape
+
+    def test_plan_and_zeros(self, photograph: NDArray[np.float64]) -> None:
+        levels = np.where(self.levels < 10, 0.0, self.levels)
+        noisy = self.noisy(photograph)
+        plan = Plan(levels, data_range=255)
+        result = plan(noisy)
+        np.testing.assert_array_equal(plan(noisy), result)
+        # Where there is no noise, nothing is to be moved; a pixel away from the others.
+        quiet = np.abs(result - noisy)[:, :10]
+        assert quiet.max() < 0.5 < np.abs(result - noisy)[:, 40:].max()
+        np.testing.assert_array_equal(denoise(noisy, 0 * levels, data_range=255), noisy)
+
+    @pytest.mark.parametrize(
+        ("levels", "message"),
+        [
+            (np.ones((101, 95)), r"map of noise levels has the shape \(101, 95\)"),
+            (np.full((95, 101), np.nan), "must be finite and nowhere negative"),
+            (-np.ones((95, 101)), "must be finite and nowhere negative"),
+            (np.ones((1, 95, 101)), "sigma must be"),
+        ],
+    )
+    def test_what_is_none_is_refused(
+        self, levels: Any, message: str, photograph: NDArray[np.float64]
+    ) -> None:
+        with pytest.raises((ValueError, TypeError), match=message):
+            denoise(photograph, levels, data_range=255)
+
+    def test_photons_have_their_own(self, photograph: NDArray[np.float64]) -> None:
+        with pytest.raises(ValueError, match="sigma is for Gaussian noise"):
+            denoise(photograph, self.levels, noise="poisson")

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from cases import MODELS
+from cases import MODELS, noise_map
 from integrodiff import SlowEngineWarning, engines, load_model
 from integrodiff.engines import ENGINES, get_engine, thread_count
 from integrodiff.models import DeepDiffusion
@@ -147,6 +148,45 @@ def test_without_it_the_slow_engine_runs_and_says_so_once(monkeypatch: pytest.Mo
         assert get_engine("auto").name == "numpy"
     assert get_engine("auto").name == "numpy"  # a second warning would be an error
     engines._warn_of_slow_engine.cache_clear()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (1, 6, 1), (2, 2, 3), (3, 17, 70)])
+@pytest.mark.parametrize("name", CASES)
+def test_noise_of_different_levels_as_in_the_reference(name: str, shape: tuple[int, ...]) -> None:
+    image = np.random.default_rng(0).uniform(0, 255, shape)
+    evolution, levels = CASES[name].evolution(25.0), noise_map(shape)
+    expected = ENGINES["numpy"].evolve(image, evolution, relative_noise=levels)
+    assert np.prod(shape) == 1 or not np.array_equal(
+        expected, ENGINES["numpy"].evolve(image, evolution)
+    )
+    for threads in (1, 3):
+        for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-3)):
+            found = NATIVE.evolve(
+                image.astype(dtype), evolution, exact=True, threads=threads, relative_noise=levels
+            )
+            np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-full"])
+def test_shortcuts_with_noise_of_different_levels(
+    name: str, photograph: NDArray[np.float64]
+) -> None:
+    image = np.tile(photograph, (1, 1, 22))[:, :, :2100]  # several strips of columns
+    levels = 4.0 ** np.sin(np.linspace(0, 9, 2100)) * np.ones((image.shape[1], 1))
+    noisy = image + 20 * levels * np.random.default_rng(0).normal(size=image.shape)
+    evolution = load_model(name).evolution(20.0)
+    expected = ENGINES["numpy"].evolve(noisy, evolution, relative_noise=levels)
+    for threads in (1, 2):
+        found = NATIVE.evolve(
+            noisy.astype(np.float32), evolution, threads=threads, relative_noise=levels
+        )
+        np.testing.assert_allclose(found, expected, atol=0.05, rtol=0)
+
+
+def test_map_of_noise_levels_for_another_shape() -> None:
+    evolution = CASES["pm"].evolution(25.0)
+    with pytest.raises(ValueError, match="another shape"):
+        NATIVE.evolve(np.ones((1, 5, 6)), evolution, relative_noise=np.ones((6, 5)))
 
 
 TRAINABLE = [name for name in CASES if name != "deep" and "nonneg" not in name]

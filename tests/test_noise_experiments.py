@@ -11,6 +11,7 @@ from PIL import Image as Pictures
 
 import colour_channels
 import noise_level
+import noise_map
 import photon_noise
 from integrodiff import PoissonGaussian
 from peers import Results, psnr
@@ -70,6 +71,17 @@ def test_photons_of_every_way(clean: NDArray[np.float32]) -> None:
     }
     assert found["noisy"] < found["plain"] < found["Anscombe, known"]
     assert found["Anscombe, estimated"] == pytest.approx(found["Anscombe, known"], abs=0.3)
+
+
+@pytest.mark.parametrize("name", noise_map.MAPS)
+def test_maps_of_noise_levels(name: str, clean: NDArray[np.float32]) -> None:
+    levels = noise_map.levels_of(name, clean.shape)
+    ends = [float(word) for word in name.replace(",", "").split()[1:] if word[0].isdigit()]
+    assert levels.shape == clean.shape
+    assert [levels.min(), levels.max()] == pytest.approx(ends, rel=0.02)
+    found = {way: noise_map.mean_psnr(way, [clean], name, "iad") for way in noise_map.WAYS}
+    assert found["noisy"] < found["one level"] < found["map"]
+    assert found["map"] == pytest.approx(found["several levels"], abs=0.5)
 
 
 def test_colours_of_every_way(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.fft import idctn
 
@@ -41,6 +42,18 @@ def test_norm_never_grows_up_to_the_bound(
     name: str, engine: str, image: NDArray[np.float64]
 ) -> None:
     result = run(at_bound(MODELS[name]), engine, image)
+    assert np.linalg.norm(result) <= np.linalg.norm(image) * (1 + 1e-12) + 1e-12
+
+
+@every_engine
+@every_model
+@given(image=images(), data=st.data())
+def test_promises_hold_whatever_the_map_of_noise_levels(
+    name: str, engine: str, image: NDArray[np.float64], data: st.DataObject
+) -> None:
+    levels = data.draw(arrays(np.float64, image.shape, elements=st.floats(1e-3, 1e3)))
+    result = run(at_bound(MODELS[name]), engine, image, relative_noise=levels)
+    assert result.mean() == pytest.approx(image.mean(), abs=1e-9)
     assert np.linalg.norm(result) <= np.linalg.norm(image) * (1 + 1e-12) + 1e-12
 
 

@@ -33,6 +33,8 @@ Noise: TypeAlias = Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonG
 NOISES = ("gaussian", "poisson", "poisson-gaussian")
 
 _RANGE_OF_NOISE = 6.0
+_QUIETEST = 1e-3
+"""Of the relative noise levels in a map; below it nothing moves anyway."""
 
 
 def denoise(
@@ -58,9 +60,10 @@ def denoise(
     image : array_like
         Grey image (rows, columns), or multichannel image with a ``channel_axis``. Integer or
         real floating point, without NaN or infinite values.
-    sigma : float or sequence of float, optional
+    sigma : float, sequence of float, or array, optional
         Standard deviation of the noise in the grey levels of ``image``, for all channels or for
-        each. Zero returns a copy. If not given, it is estimated for every channel by
+        each; or a map of it, an array (rows, columns), where it is not the same everywhere. Zero
+        returns a copy. If not given, it is estimated for every channel by
         :func:`integrodiff.estimate_sigma`.
     model : str, path or Model
         Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
@@ -129,6 +132,11 @@ def denoise(
     rounding and clipping. With different noise levels this norm weighs each channel by the inverse
     of its own, and for noise of photons it is that of the stabilised image, whose mean is kept.
 
+    With a map of noise levels the model is the one for their root mean square, and structure counts
+    in proportion to the inverse of the local variance: at each pixel all contrasts are
+    proportional to its own noise level, as they are between images. What is preserved and bounded
+    is the same. Levels below a thousandth of the root mean square count as that.
+
     Examples
     --------
     >>> import numpy as np
@@ -190,8 +198,12 @@ class Plan:
         exact: bool = False,
         threads: int | None = None,
     ) -> None:
-        if sigma is not None and np.ndim(sigma) == 0:
-            nonnegative_number("sigma", sigma)
+        self._relative_noise: NDArray[np.float64] | None = None
+        if sigma is not None:
+            if np.ndim(sigma) == 2:
+                sigma, self._relative_noise = split_map(np.asarray(sigma))
+            elif np.ndim(sigma) == 0:
+                nonnegative_number("sigma", sigma)
         self._sigma = sigma
         self._model = _loaded(model)
         self._data_range = data_range
@@ -230,7 +242,8 @@ class Plan:
         working = array.astype(computing, copy=False)
         if photons is None:
             sigmas = noise_levels(self._sigma, array, axis)
-            grey_levels = grey_range(array, float(sigmas.max()), self._data_range)
+            loudest = self._loudest(array.shape)
+            grey_levels = grey_range(array, float(sigmas.max()) * loudest, self._data_range)
         else:
             working = photons.stabilise(working)
             sigmas = np.ones(1 if axis is None else array.shape[axis])
@@ -250,6 +263,19 @@ class Plan:
         out[...] = result
         return out
 
+    def _loudest(self, shape: tuple[int, ...]) -> float:
+        """Return the highest relative noise level; a map for other images is refused."""
+        if self._relative_noise is None:
+            return 1.0
+        axis = self._channel_axis
+        size = shape if axis is None else tuple(np.delete(shape, axis).tolist())
+        if self._relative_noise.shape != size:
+            raise ValueError(
+                f"the map of noise levels has the shape {self._relative_noise.shape}, and the "
+                f"image has {size[0]} rows and {size[1]} columns"
+            )
+        return float(self._relative_noise.max())
+
     def _prepare(self, levels: Sequence[float]) -> list[_Prepared]:
         """Return processes for noise levels on the scale [0, 255]; only the last ones are kept."""
         known = self._prepared
@@ -259,7 +285,12 @@ class Plan:
 
     def _prepared_for(self, level: float) -> _Prepared:
         evolution = self._model.evolution(level)
-        process = self._engine.prepare(evolution, exact=self._exact, threads=self._threads)
+        process = self._engine.prepare(
+            evolution,
+            exact=self._exact,
+            threads=self._threads,
+            relative_noise=self._relative_noise,
+        )
         return _Prepared(process, evolution.steps)
 
 
@@ -313,6 +344,17 @@ def photon_noise(
     if noise == "poisson":
         return PoissonGaussian()
     return estimate_poisson_gaussian(image, channel_axis=channel_axis)
+
+
+def split_map(
+    levels: NDArray[Any],
+) -> tuple[float, NDArray[np.float64] | None]:
+    """Return the root mean square of a map of noise levels, and the levels relative to it."""
+    levels = levels.astype(np.float64)
+    if not np.isfinite(levels).all() or (levels < 0).any():
+        raise ValueError("sigma: a map of noise levels must be finite and nowhere negative")
+    mean = float(np.sqrt(np.mean(levels**2))) if levels.size else 0.0
+    return mean, np.maximum(levels / mean, _QUIETEST) if mean > 0 else None
 
 
 def noise_levels(

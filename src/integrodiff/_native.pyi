@@ -34,6 +34,7 @@ class PlanFloat32:
         tau: float,
         pull: float,
         threads: int,
+        sensitivity: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
     ) -> None: ...
 
 class PlanFloat64:
@@ -56,6 +57,7 @@ class PlanFloat64:
         tau: float,
         pull: float,
         threads: int,
+        sensitivity: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
     ) -> None: ...
 
 class TangentPlanFloat32:

@@ -47,6 +47,8 @@ _INTERPOLATION_TAPS = 8
 _LONGEST_RADIUS = 24  # of the kernels that native/kernel.hpp has memory for
 
 Taps = tuple[float, ...]
+Span = tuple[float, float]
+SAME_EVERYWHERE: Span = (1.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +63,16 @@ class Shortcuts:
 
 
 @lru_cache(maxsize=32)
-def shortcuts(evolution: Evolution) -> Shortcuts | None:
-    """Return how to take shortcuts for a process, or None if there are none for it."""
+def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts | None:
+    """Return how to take shortcuts for a process, or None if there are none for it.
+
+    ``span`` is from the lowest to the highest noise, relative to that of the evolution.
+    """
     if evolution.discretisation != "haar" or any(
         len(terms) != 1 or terms[0].order != 1 for terms in evolution.schedule
     ):
         return None
-    evolution = without_negligible(evolution)
+    evolution = without_negligible(evolution, span)
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
     many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling_weights) > 2
@@ -91,11 +96,11 @@ def shortcuts(evolution: Evolution) -> Shortcuts | None:
     )
 
 
-def without_negligible(evolution: Evolution) -> Evolution:
+def without_negligible(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Evolution:
     """Leave out the coarsest scales, or their flows, as long as the effect is negligible."""
-    while len(evolution.scales) > 1 and sum(effects_of_coarsest(evolution)) <= NEGLIGIBLE:
+    while len(evolution.scales) > 1 and sum(effects_of_coarsest(evolution, span)) <= NEGLIGIBLE:
         evolution = _without_coarsest(evolution)
-    if len(evolution.scales) > 1 and effects_of_coarsest(evolution)[0] <= NEGLIGIBLE:
+    if len(evolution.scales) > 1 and effects_of_coarsest(evolution, span)[0] <= NEGLIGIBLE:
         return replace(evolution, schedule=_changed(evolution, _without_last_flow))
     return evolution
 
@@ -109,7 +114,7 @@ def with_same_left_out(evolution: Evolution, example: Evolution) -> Evolution:
     return evolution
 
 
-def effects_of_coarsest(evolution: Evolution) -> tuple[float, float]:
+def effects_of_coarsest(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> tuple[float, float]:
     r"""Return bounds in grey levels for what the coarsest scale does in all steps.
 
     The first is for its flow. Components of :math:`D_i \nabla v_i` along the eigenvectors of J,
@@ -120,25 +125,29 @@ def effects_of_coarsest(evolution: Evolution) -> tuple[float, float]:
     The second is for its part in the structure tensor, which changes the diffusivities of the other
     scales by at most :math:`c |\nabla v|^2 / (2 \lambda_j^2)`. The gradient is at most
     :math:`255 / (\sqrt{2 \pi} \sigma)`, where a step from black to white is smoothed.
+
+    Where the noise differs, so do the contrasts: the highest are for the flows, and the lowest for
+    the diffusivities.
     """
+    quietest, loudest = span
     scales = [plain(scale) for scale in evolution.scales]
     if scales[-1] < 1:
         return math.inf, math.inf
     flow = coupling = 0.0
     for step in range(evolution.steps):
         (term,) = evolution.terms(step)
-        bounds = [_flow_bound(term, i, scale) for i, scale in enumerate(scales)]
+        bounds = [_flow_bound(term, i, scale, loudest) for i, scale in enumerate(scales)]
         share = plain(term.coupling_weights[-1]) * (255 / scales[-1]) ** 2 / (2 * math.pi)
         flow += bounds[-1]
         coupling += sum(
-            bound * min(1.0, share / (2 * plain(contrast) ** 2))
+            bound * min(1.0, share / (2 * (quietest * plain(contrast)) ** 2))
             for bound, contrast in zip(bounds[:-1], term.contrasts[:-1], strict=True)
             if share > 0
         )
     return flow * plain(evolution.tau), coupling * plain(evolution.tau)
 
 
-def _flow_bound(term: Term, i: int, scale: float) -> float:
+def _flow_bound(term: Term, i: int, scale: float, loudest: float) -> float:
     """Return a bound for the flow of one scale, see :func:`effects_of_coarsest`."""
     weight, coupling = plain(term.flux_weights[i]), plain(term.coupling_weights[i])
     if weight == 0:
@@ -146,7 +155,7 @@ def _flow_bound(term: Term, i: int, scale: float) -> float:
     if coupling == 0:
         return math.inf
     derivative = min(2.0, math.sqrt(2 / math.pi) / scale) if scale else 2.0
-    gradient = weight * plain(term.contrasts[i]) / math.sqrt(math.e * coupling)
+    gradient = weight * loudest * plain(term.contrasts[i]) / math.sqrt(math.e * coupling)
     twist = weight * 255 * derivative**2 / 4  # E of an image within the grey range
     return 2 * gradient * derivative + twist * derivative**2 / 2
 

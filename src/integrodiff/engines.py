@@ -18,10 +18,18 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._shortcuts import TRUNCATION, shortcuts, with_same_left_out
+from integrodiff._shortcuts import SAME_EVERYWHERE, TRUNCATION, shortcuts, with_same_left_out
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
 from integrodiff.models._validation import positive_integer
-from integrodiff.stages import Evolution, Term, discrete_gaussian, evolve, increments
+from integrodiff.stages import (
+    Evolution,
+    Sensitivity,
+    Term,
+    discrete_gaussian,
+    evolve,
+    increments,
+    sensitivity,
+)
 from integrodiff.stages._arrays import plain
 
 FloatImage: TypeAlias = NDArray[np.floating[Any]]
@@ -51,7 +59,12 @@ class Engine(ABC):
 
     @abstractmethod
     def prepare(
-        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+        self,
+        evolution: Evolution,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        relative_noise: FloatImage | None = None,
     ) -> Process:
         """Return what runs an evolution, and keeps what can be used for the next image.
 
@@ -63,6 +76,9 @@ class Engine(ABC):
             Take no shortcuts. Only the engine ``native`` has any.
         threads : int, optional
             Number of threads of the engine ``native``; the others have settings of their own.
+        relative_noise : array, optional
+            For images of one shape whose noise is not the same everywhere: its level at each
+            pixel, relative to that of the evolution.
         """
 
     def evolve(
@@ -73,9 +89,13 @@ class Engine(ABC):
         *,
         exact: bool = False,
         threads: int | None = None,
+        relative_noise: FloatImage | None = None,
     ) -> FloatImage:
         """Return ``image`` after all steps, in its own precision; see :meth:`prepare`."""
-        return self.prepare(evolution, exact=exact, threads=threads)(image, callback)
+        process = self.prepare(
+            evolution, exact=exact, threads=threads, relative_noise=relative_noise
+        )
+        return process(image, callback)
 
 
 class NumpyEngine(Engine):
@@ -93,12 +113,18 @@ class NumpyEngine(Engine):
         return "1, matrix products on those of BLAS"
 
     def prepare(
-        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+        self,
+        evolution: Evolution,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        relative_noise: FloatImage | None = None,
     ) -> Process:
         """Run the stages on the array itself, which is exact."""
 
         def process(image: FloatImage, callback: StepCallback | None = None) -> FloatImage:
-            result: FloatImage = evolve(image, evolution, callback)
+            local = None if relative_noise is None else relative_noise.astype(image.dtype)
+            result: FloatImage = evolve(image, evolution, callback, local)
             return result
 
         return process
@@ -131,7 +157,12 @@ class TorchEngine(Engine):
         return str(torch.get_num_threads())
 
     def prepare(
-        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+        self,
+        evolution: Evolution,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        relative_noise: FloatImage | None = None,
     ) -> Process:
         """Move the array to PyTorch, run the stages there, and move the result back."""
         import torch
@@ -148,7 +179,12 @@ class TorchEngine(Engine):
             with torch.no_grad():
                 # A copy: PyTorch takes no array with negative strides or without write access.
                 tensor = torch.tensor(np.array(image, order="C"), device=device)
-                result: FloatImage = evolve(tensor, evolution, watcher).cpu().numpy()
+                local = (
+                    None
+                    if relative_noise is None
+                    else torch.tensor(relative_noise.copy(), device=device, dtype=tensor.dtype)
+                )
+                result: FloatImage = evolve(tensor, evolution, watcher, local).cpu().numpy()
             return result
 
         return process
@@ -182,10 +218,15 @@ class NativeEngine(Engine):
         return _native.instruction_set()
 
     def prepare(
-        self, evolution: Evolution, *, exact: bool = False, threads: int | None = None
+        self,
+        evolution: Evolution,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        relative_noise: FloatImage | None = None,
     ) -> Process:
         """Compute kernels; memory is taken with the first image."""
-        return NativeProcess(evolution, exact=exact, threads=threads)
+        return NativeProcess(evolution, exact=exact, threads=threads, relative_noise=relative_noise)
 
 
 class NativeProcess:
@@ -201,11 +242,24 @@ class NativeProcess:
         Take no shortcuts.
     threads : int, optional
         Number of threads of one call; :func:`thread_count` by default.
+    relative_noise : array, optional
+        As in :meth:`Engine.prepare`.
     """
 
-    def __init__(self, evolution: Evolution, *, exact: bool, threads: int | None) -> None:
+    def __init__(
+        self,
+        evolution: Evolution,
+        *,
+        exact: bool,
+        threads: int | None,
+        relative_noise: FloatImage | None = None,
+    ) -> None:
         self._exact = exact
-        self._shortcuts = None if exact else shortcuts(evolution)
+        self._local, span = None, SAME_EVERYWHERE
+        if relative_noise is not None:
+            span = float(relative_noise.min()), float(relative_noise.max())
+            self._local = sensitivity(relative_noise.astype(np.float64))
+        self._shortcuts = None if exact else shortcuts(evolution, span)
         self._evolution = evolution if self._shortcuts is None else self._shortcuts.evolution
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._plans: dict[Any, Any] = {}
@@ -242,11 +296,14 @@ class NativeProcess:
     def _run(self, precision: Any, batch: Any, original: Any, schedule: Any) -> None:
         """Advance all images of a batch."""
         tau, pull = float(self._evolution.tau), float(self._evolution.pull)
+        local = None
+        if self._local is not None:
+            local = Sensitivity(*(part.astype(precision) for part in self._local))
         shape = batch.shape[-3:]
         for current, start in zip(
             batch.reshape(-1, *shape), original.reshape(-1, *shape), strict=True
         ):
-            self._plans[precision].evolve(current, start, schedule, tau, pull, self._threads)
+            self._plans[precision].evolve(current, start, schedule, tau, pull, self._threads, local)
 
     def _new_plan(self, precision: Any) -> Any:
         from integrodiff import _native

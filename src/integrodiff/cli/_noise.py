@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +21,15 @@ Sigma = Annotated[
         metavar="S",
         help="Standard deviation of the noise, in the grey levels of the image. Estimated for "
         "every channel if it is not given.",
+        show_default=False,
+    ),
+]
+SigmaMap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where the noise is not the same everywhere: an image of its standard deviation at "
+        "each pixel, in place of --sigma.",
         show_default=False,
     ),
 ]
@@ -56,7 +65,9 @@ class NoiseFound:
     Attributes
     ----------
     sigma : tuple of float, optional
-        Noise level of each channel, if the noise is Gaussian.
+        Noise level of each channel, if the noise is Gaussian; with a map, the root mean square.
+    sigma_map : ndarray, optional
+        Noise level of each pixel.
     photons : PoissonGaussian, optional
         The detector, if it counts photons.
     estimated : bool
@@ -64,6 +75,7 @@ class NoiseFound:
     """
 
     sigma: tuple[float, ...] | None = None
+    sigma_map: NDArray[Any] | None = field(default=None, compare=False, repr=False)
     photons: PoissonGaussian | None = None
     estimated: bool = False
 
@@ -71,6 +83,8 @@ class NoiseFound:
         """Return the arguments of ``integrodiff.denoise``."""
         if self.photons is not None:
             return {"noise": self.photons}
+        if self.sigma_map is not None:
+            return {"sigma": self.sigma_map}
         levels = self.sigma or ()
         return {"sigma": levels[0] if channel_axis is None else levels}
 
@@ -78,6 +92,8 @@ class NoiseFound:
         if self.photons is not None:
             numbers = {name: getattr(self.photons, name) for name in ("gain", "offset", "readout")}
             text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        elif self.sigma_map is not None:
+            text = f"sigma {self.sigma_map.min():.4g} to {self.sigma_map.max():.4g}"
         else:
             values = dict.fromkeys(f"{value:.4g}" for value in self.sigma or ())
             text = f"sigma {', '.join(values)}"
@@ -89,6 +105,7 @@ class NoiseOptions:
     """The noise as far as the options say it."""
 
     sigma: float | None = None
+    sigma_map: str | None = None
     kind: str = "gaussian"
     gain: float | None = None
     offset: float | None = None
@@ -110,14 +127,21 @@ class NoiseOptions:
             stop(ExitCode.USAGE, f"{', '.join(named)} needs --noise poisson-gaussian")
         if self.readout is not None and self.gain is None:
             stop(ExitCode.USAGE, "--readout needs --gain; without both they are estimated")
-        if self.sigma is not None and self.kind != "gaussian":
-            stop(ExitCode.USAGE, f"--sigma is for Gaussian noise, not for --noise {self.kind}")
+        levels = {"--sigma": self.sigma, "--sigma-map": self.sigma_map}
+        named = [name for name, value in levels.items() if value is not None]
+        if named and self.kind != "gaussian":
+            stop(ExitCode.USAGE, f"{named[0]} is for Gaussian noise, not for --noise {self.kind}")
+        if len(named) > 1:
+            stop(ExitCode.USAGE, "give --sigma or --sigma-map, not both")
+        if self.sigma_map is not None:
+            _read_map(self.sigma_map)
 
     def pages_wanted(self, count: int) -> frozenset[int]:
         """Return which of the pages an estimate is made from; none if nothing is left open."""
         import numpy as np
 
-        if self.sigma is not None or self.gain is not None or self.kind == "poisson":
+        known = self.sigma, self.sigma_map, self.gain
+        if any(value is not None for value in known) or self.kind == "poisson":
             return frozenset()
         return frozenset(np.linspace(0, count - 1, min(count, _MOST_PAGES)).astype(int).tolist())
 
@@ -136,13 +160,17 @@ class NoiseOptions:
             return NoiseFound(photons=known)
         if self.sigma is not None:
             return NoiseFound(sigma=(self.sigma,) * channels)
+        if self.sigma_map is not None:
+            levels = _read_map(self.sigma_map)
+            mean = float(np.sqrt(np.mean(levels.astype(np.float64) ** 2)))
+            return NoiseFound(sigma=(mean,) * channels, sigma_map=levels)
         with stopping(ExitCode.USAGE, ValueError):
             if self.kind == "poisson-gaussian":
                 return self._estimated_detector(np.stack(list(pages)), channel_axis)
-            levels = [
+            estimates = [
                 np.atleast_1d(estimate_sigma(page, channel_axis=channel_axis)) for page in pages
             ]
-        middle = np.median(np.stack(levels), axis=0)
+        middle = np.median(np.stack(estimates), axis=0)
         return NoiseFound(sigma=tuple(float(level) for level in middle), estimated=True)
 
     def _known_detector(self) -> PoissonGaussian | None:
@@ -165,3 +193,23 @@ class NoiseOptions:
         stacked = channels.reshape(-1, *channels.shape[-2:])
         found = estimate_poisson_gaussian(stacked, channel_axis=0, offset=self.offset)
         return NoiseFound(photons=found, estimated=True)
+
+
+def _read_map(path: str) -> NDArray[Any]:
+    """Return the noise level of each pixel from an image file; stop if it is none."""
+    import numpy as np
+
+    from integrodiff._image_files import read_image
+    from integrodiff.errors import ImageFileError
+
+    with stopping(ExitCode.INPUT, ImageFileError):
+        image = read_image(path)
+    if image.pixels.ndim != 2 or image.alpha is not None:
+        stop(
+            ExitCode.INPUT,
+            f"{path}: a map of noise levels is one grey image, and this is {image.header.kind} of "
+            f"{image.header.pages} page(s)",
+        )
+    if not np.isfinite(image.pixels).all() or (image.pixels < 0).any():
+        stop(ExitCode.INPUT, f"{path}: noise levels must be finite and nowhere negative")
+    return image.pixels

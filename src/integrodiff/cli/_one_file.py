@@ -136,7 +136,8 @@ def denoise_file(
 
     start = time.perf_counter()
     options = settings.options
-    refuse_output_over_inputs(target, [source])
+    sigma_map = options.noise.sigma_map
+    refuse_output_over_inputs(target, [source, *([] if sigma_map is None else [Path(sigma_map)])])
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
         check_output_path(target, overwrite=options.overwrite)
         with open_image(source) as reader:
@@ -255,7 +256,8 @@ def _common_range(
     from integrodiff._grey_range import grey_range
 
     if noise.sigma is not None:
-        return grey_range(extremes, max(noise.sigma), data_range)
+        highest = max(noise.sigma) if noise.sigma_map is None else float(noise.sigma_map.max())
+        return grey_range(extremes, highest, data_range)
     if data_range is None and noise.photons is not None:
         return max(float(extremes.max()) - noise.photons.offset, noise.photons.gain)
     return data_range

@@ -128,4 +128,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
 def _noise(noise: NoiseFound) -> dict[str, Any]:
     if noise.photons is not None:
         return {**asdict(noise.photons), "estimated": noise.estimated}
-    return {"sigma": list(noise.sigma or ()), "estimated": noise.estimated}
+    found: dict[str, Any] = {"sigma": list(noise.sigma or ()), "estimated": noise.estimated}
+    if noise.sigma_map is not None:
+        found["sigma_range"] = [float(noise.sigma_map.min()), float(noise.sigma_map.max())]
+    return found

@@ -48,6 +48,8 @@ def options_of(settings: Settings) -> dict[str, Any]:
 
     options = settings.options
     noise = asdict(options.noise)
+    if options.noise.sigma_map is not None:
+        noise["sigma_map"] = contents(Path(options.noise.sigma_map))
     return {
         "version": __version__,
         "noise": noise.pop("kind"),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.cli._noise import Gain, NoiseKind, NoiseOptions, Offset, Readout, Sigma
+from integrodiff.cli._noise import Gain, NoiseKind, NoiseOptions, Offset, Readout, Sigma, SigmaMap
 from integrodiff.cli._one_file import Options, Settings
 from integrodiff.cli._outcomes import check_report
 from integrodiff.cli._pipes import PIPE, piped
@@ -37,6 +37,7 @@ def denoise(
         ),
     ],
     sigma: Sigma = None,
+    sigma_map: SigmaMap = None,
     model: Annotated[
         str,
         typer.Option(
@@ -149,7 +150,12 @@ def denoise(
     """
     with exit_codes(), plain_warnings() as shown:
         noise_options = NoiseOptions(
-            sigma=sigma, kind=noise, gain=gain, offset=offset, readout=readout
+            sigma=sigma,
+            sigma_map=sigma_map,
+            kind=noise,
+            gain=gain,
+            offset=offset,
+            readout=readout,
         )
         options = Options(
             noise=noise_options,

@@ -37,9 +37,11 @@ from integrodiff.stages.step import (
     velocity,
 )
 from integrodiff.stages.structure_tensor import (
+    Sensitivity,
     SymmetricTensor,
     multiscale_energy,
     multiscale_structure_tensor,
+    sensitivity,
     trace_tensor,
 )
 
@@ -48,6 +50,7 @@ __all__ = [
     "Discretisation",
     "Evolution",
     "Gradient",
+    "Sensitivity",
     "SymmetricTensor",
     "Term",
     "blur",
@@ -72,6 +75,7 @@ __all__ = [
     "multiscale_structure_tensor",
     "nonnegativity_divergence",
     "scales_in_flux",
+    "sensitivity",
     "stable_step",
     "step_table",
     "structure_of",

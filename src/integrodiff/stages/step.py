@@ -22,29 +22,39 @@ from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.gradient import gradient
 from integrodiff.stages.scale_space import cascade, cascade_adjoint
 from integrodiff.stages.structure_tensor import (
+    Sensitivity,
     SymmetricTensor,
     multiscale_energy,
     multiscale_structure_tensor,
+    sensitivity,
     trace_tensor,
 )
 
 
 def velocity(
-    image: Float[Array, "*batch channel height width"], evolution: Evolution, step: int = 0
+    image: Float[Array, "*batch channel height width"],
+    evolution: Evolution,
+    step: int = 0,
+    local: Sensitivity | None = None,
 ) -> Float[Array, "*batch channel height width"]:
-    """Return what the terms of one step, counted from zero, add to ``image`` per time."""
+    """Return what the terms of one step, counted from zero, add to ``image`` per time.
+
+    ``local`` is for noise that is not the same everywhere.
+    """
     scales = evolution.scales
     smoothed = cascade(image, scales)
     flows: dict[int, Array] = {}
     for term in evolution.terms(step):
-        for i, flow in _flows(smoothed, term, evolution).items():
+        for i, flow in _flows(smoothed, term, evolution, local).items():
             flows[i] = flows[i] + flow if i in flows else flow
     if not flows:
         return namespace(image).zeros_like(image)
     return cascade_adjoint([flows[i] for i in sorted(flows)], [scales[i] for i in sorted(flows)])
 
 
-def _flows(smoothed: Sequence[Array], term: Term, evolution: Evolution) -> dict[int, Array]:
+def _flows(
+    smoothed: Sequence[Array], term: Term, evolution: Evolution, local: Sensitivity | None
+) -> dict[int, Array]:
     """Return the flow of one term at each scale that has one."""
     in_flux = scales_in_flux(term)
     if not in_flux:
@@ -53,12 +63,17 @@ def _flows(smoothed: Sequence[Array], term: Term, evolution: Evolution) -> dict[
         needed = {*_scales_in_coupling(term), *in_flux}
         found = {i: derivatives(smoothed[i], term.order) for i in needed}
         energy = _energy(found, term)
+        if local is not None:
+            energy = energy * (local.cells if term.order % 2 else local.pixels)
         return {
             i: -term.flux_weights[i]
             * derivatives_adjoint(_scaled(found[i], energy, term.contrasts[i]), term.order)
             for i in in_flux
         }
     structure = structure_of(smoothed, term, evolution)
+    if local is not None:
+        factor = local.cells if evolution.discretisation == "haar" else local.pixels
+        structure = SymmetricTensor(*(factor * part for part in structure))
     return {
         i: term.flux_weights[i]
         * divergence(
@@ -113,9 +128,10 @@ def explicit_step(
     evolution: Evolution,
     step: int = 0,
     original: Float[Array, "*batch channel height width"] | None = None,
+    local: Sensitivity | None = None,
 ) -> Float[Array, "*batch channel height width"]:
     """Return ``image`` one time step later; ``original`` is what it is pulled to, if it is."""
-    change = velocity(image, evolution, step)
+    change = velocity(image, evolution, step, local)
     if not _is_zero(evolution.pull):
         if original is None:
             raise ValueError("an evolution with a pull needs the original that it pulls to")
@@ -127,6 +143,7 @@ def evolve(
     image: Float[Array, "*batch channel height width"],
     evolution: Evolution,
     callback: Callable[[int, Array], object] | None = None,
+    relative_noise: Float[Array, "height width"] | None = None,
 ) -> Float[Array, "*batch channel height width"]:
     """Return ``image`` after all steps of the evolution.
 
@@ -138,10 +155,14 @@ def evolve(
         The process. Its step size is not checked here; see :func:`stable_step`.
     callback : callable, optional
         Called as ``callback(step, image)`` after each step, counted from one.
+    relative_noise : array, optional
+        Where the noise is not the same everywhere: its level at each pixel, relative to that of
+        the evolution.
     """
     original = image
+    local = None if relative_noise is None else sensitivity(relative_noise)
     for step in range(evolution.steps):
-        image = explicit_step(image, evolution, step, original)
+        image = explicit_step(image, evolution, step, original, local)
         if callback is not None:
             callback(step + 1, image)
     return image

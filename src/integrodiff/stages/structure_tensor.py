@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 
-from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace
-from integrodiff.stages.gradient import Gradient
+from integrodiff.stages._arrays import CHANNEL, COLUMN, ROW, Array, Scalar, namespace
+from integrodiff.stages.gradient import Gradient, average
 
 
 class SymmetricTensor(NamedTuple):
@@ -81,6 +81,36 @@ def multiscale_energy(
             squares = squares + part * part
         total = total + weight * squares
     return namespace(total).mean(total, axis=CHANNEL, keepdims=True)
+
+
+class Sensitivity(NamedTuple):
+    """How much the structure of an image counts at each place: the inverse variance of the noise.
+
+    Attributes
+    ----------
+    pixels, cells : array
+        ``(row, column)``, at the pixels and at the (H+1) x (W+1) cells between them.
+    """
+
+    pixels: Array
+    cells: Array
+
+
+def sensitivity(relative_noise: Float[Array, "height width"]) -> Sensitivity:
+    """Return what noise of different levels does to a model for one level.
+
+    Contrasts are proportional to the noise level, and structure is compared with their squares. So
+    a contrast at every place is the same as the structure divided there by the square of
+    the relative level. Whatever the structure, the diffusivities stay between zero and one: the
+    bound of the step size does not depend on this.
+
+    Parameters
+    ----------
+    relative_noise : array
+        Positive noise levels at the pixels, relative to that of the model.
+    """
+    at_cells = average(average(relative_noise, ROW), COLUMN)
+    return Sensitivity(pixels=1 / relative_noise**2, cells=1 / at_cells**2)
 
 
 def trace_tensor(tensor: SymmetricTensor) -> SymmetricTensor:
