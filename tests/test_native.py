@@ -117,12 +117,13 @@ def test_forked_and_spawned_processes(method: str) -> None:
 
 def test_interrupt_from_the_keyboard() -> None:
     image = np.zeros((1, 800, 800), np.float32)
-    evolution = replace(load_model("iad").evolution(25.0), steps=10_000)
-    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    # Ready to run: the signal is to come while the compiled steps run, and not before.
+    process = NATIVE.prepare(replace(load_model("iad").evolution(25.0), steps=10_000))
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        NATIVE.evolve(image, evolution)
+        process(image)
     assert time.monotonic() - start < 30  # all steps would take minutes
 
 

@@ -113,7 +113,7 @@ class NoiseOptions:
 
     def check(self) -> None:
         """Refuse options that contradict each other, and impossible numbers."""
-        from integrodiff._denoise import NOISES
+        from integrodiff._given_noise import NOISES
         from integrodiff.models._validation import nonnegative_number, one_of
 
         with stopping(ExitCode.USAGE, ValueError, TypeError):
