@@ -173,6 +173,10 @@ def speed_table(part: Result) -> str:
 # ---- scaling ----
 
 
+_PIXELS = 30_000_000
+"""Of each size in all repeats together: one moment of a busy machine is then no quarter of them."""
+
+
 def measure_scaling(
     model: str, sizes: Sequence[int], threads: Sequence[int], repeats: int
 ) -> Result:
@@ -186,7 +190,7 @@ def measure_scaling(
             continue
         image = noisy_picture(size)
         contestants = {f"{count}": denoising(image, model, "native", count) for count in threads}
-        for timing in take_turns(contestants, max(repeats, min(20, 5120 // size))).values():
+        for timing in take_turns(contestants, max(repeats, min(200, _PIXELS // size**2))).values():
             row = {"size": size, **timing.as_result()}
             row["nanoseconds_per_pixel"] = significant(seconds(row) / size**2 * 1e9)
             rows.append(row)
