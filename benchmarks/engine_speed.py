@@ -84,19 +84,21 @@ def measure_speed(models: Sequence[str], size: int, threads: Sequence[int], repe
     missing = {name: e.unavailable() for name, e in ENGINES.items() if e.unavailable()}
     rows: list[Result] = []
     contestants: dict[str, Contestant] = {}
+
+    def enter(model: str, name: str, contestant: Contestant) -> None:
+        rows.append({"model": model, "engine": name})
+        contestants[f"{model} {name} {contestant.threads}"] = contestant
+
+    # PyTorch's idle threads wait awake for some milliseconds, so it comes last in a turn.
     for count in threads:
-        for model in models:
-            calls = [("native", name, options) for name, options in variants().items()]
-            if model == models[0]:
-                calls += [("numpy", "numpy", {}), ("torch", "torch", {})]
-            for engine, name, options in calls:
-                if engine not in missing:
-                    rows.append({"model": model, "engine": name})
-                    key = f"{model} {name} {count}"
-                    contestants[key] = denoising(image, model, engine, count, **options)
-    if 2 in threads and "native" not in missing:
-        rows.append({"model": models[0], "engine": TWO_AT_ONCE})
-        contestants[TWO_AT_ONCE] = two_at_once(image, models[0])
+        for model in models if "native" not in missing else ():
+            for name, options in variants().items():
+                enter(model, name, denoising(image, model, "native", count, **options))
+        if count == 2 and "native" not in missing:
+            enter(models[0], TWO_AT_ONCE, two_at_once(image, models[0]))
+        for engine in ("numpy", "torch"):
+            if engine not in missing:
+                enter(models[0], engine, denoising(image, models[0], engine, count))
     settings = {"models": list(models), "size": size, "dtype": "float32", "repeats": repeats}
     about = facts(settings)
     timings = take_turns(contestants, repeats)
@@ -127,7 +129,8 @@ def speed_aims(rows: Sequence[Result]) -> list[Result]:
         aims.append(aim(what, ratios(ours[1], ours[2])["median"], at_least=1.8))
         for row in _rows_of(rows, model, TWO_AT_ONCE):
             what = f"{model}: speed of two threads to that of two images at once"
-            aims.append(aim(what, ratios(row, ours[2])["median"] / 2, at_least=0.95))
+            # The rows where two parts meet are computed twice.
+            aims.append(aim(what, ratios(row, ours[2])["median"] / 2, at_least=0.9))
     if 1 in ours:
         speed = ours[1]["megapixels_per_second"]
         aims.append(aim(f"{model}: megapixels per second, one thread", speed, at_least=1.5))

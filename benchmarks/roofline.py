@@ -1,10 +1,11 @@
 """How near the compiled engine comes to what the processor could do.
 
-The work of one step is counted from the mathematics, without shortcuts; the ceilings (arithmetic
-by a product of matrices, traffic by additions of arrays) are measured in the same run. Two counts
-of bytes bound the truth. *Fused* is the least that any program must move: the image is read and
-written once in a step. *Staged* is what a program moves that writes every stage to memory and
-reads it again: it holds as long as the planes do not stay in a cache.
+The work of one step is counted twice: of exact evaluation from the mathematics, and of the default
+with its shortcuts from the kernels in ``native/``. The ceilings (arithmetic by a product of
+matrices, traffic by additions of arrays) are measured in the same run. Two counts of bytes bound
+the truth. *Fused* is the least that any program must move: the image is read and written once in a
+step. *Staged* is what a program moves that writes every stage to memory and reads it again, as
+exact evaluation does: it holds as long as the planes do not stay in a cache.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import numpy as np
 
 import integrodiff
 from engine_speed import denoising, exactly
+from integrodiff._shortcuts import shortcuts
 from integrodiff.engines import cascade_taps, exact_tolerance
 from integrodiff.paper._results import Result, markdown_table, significant
 from integrodiff.stages import Evolution
+from integrodiff.stages._arrays import plain
 from timing import (
     NOISE_LEVEL,
     Contestant,
@@ -75,6 +78,50 @@ def step_work(evolution: Evolution) -> Result:
     }
 
 
+# The same in the fused kernels (native/tile.hpp, fluxes.hpp and resample.hpp). A power of two: its
+# argument, three to reduce it, four products and sums, and one to put the exponent back.
+_POWER = 1 + 3 + 8 + 1
+FUSED_STRUCTURE = 2 + 8  # two differences; three sums of weighted products
+EIGENVALUES = {"tensor": 13, "trace": 2}
+FUSED_FLUX = {"tensor": 5 + 2 * _POWER + 18 + 8, "trace": 5 + _POWER + 5 + 8}
+
+
+def even_flops(taps: int) -> int:
+    """Count half of an even symmetric kernel at one place."""
+    return 3 * taps
+
+
+def fused_work(evolution: Evolution) -> Result | None:
+    """Count the operations of one step with shortcuts, for each pixel; None if there are none."""
+    found = shortcuts(evolution)
+    if found is None:
+        return None
+    (term,) = found.evolution.terms(0)
+    fine, coarse = ([len(taps) - 1 for taps in part] for part in (found.fine, found.coarse))
+    coupled = sum(plain(weight) != 0 for weight in term.coupling_weights)
+    flowing = [plain(weight) != 0 for weight in term.flux_weights]
+    way_back = [
+        max((i for i, flows in enumerate(part) if flows), default=-1) + 1
+        for part in (flowing[: len(fine)], flowing[len(fine) :])
+    ]
+    # A sample of the coarse grid stands for four pixels.
+    blurs = sum(map(blur_flops, [*fine, *fine[: way_back[0]]]))
+    coarse_blurs = sum(map(blur_flops, [*coarse, *coarse[: way_back[1]]])) / 4
+    sampling, interpolation = even_flops(len(found.sampling)), even_flops(len(found.interpolation))
+    # Down: half of the rows, and then half of the columns. Up: half of the columns, then all.
+    between = (1 / 2 + 1 / 4) * sampling + len(coarse) * interpolation
+    flows = sum(flowing[len(fine) :])
+    between += flows * (1 / 2 + 1 / 4) * interpolation + (sampling if flows else 0)
+    pointwise = coupled * FUSED_STRUCTURE + EIGENVALUES[term.coupling] + 2
+    pointwise += sum(flowing) * FUSED_FLUX[term.coupling]
+    return {
+        "radii": [*fine, *coarse],
+        "flops_of_blurs": round(blurs + coarse_blurs + between),
+        "flops": round(blurs + coarse_blurs + between + pointwise),
+        "bytes_fused": 2 * _BYTES,
+    }
+
+
 # ---- ceilings ----
 
 
@@ -110,14 +157,20 @@ def measure_roofline(
 ) -> Result:
     """Time the engine and the ceilings in turns, and put the one beneath the other."""
     evolution = integrodiff.load_model(model).evolution(NOISE_LEVEL)
-    work = step_work(evolution)
+    works = {"exact": step_work(evolution)}
+    if (fused := fused_work(evolution)) is not None:
+        works = {"default": fused, **works}
     image, plane, times = noisy_picture(size), size * size, 100
     about = facts({"model": model, "size": size, "dtype": "float32", "repeats": repeats})
     rows = []
     for count in threads:
+        engines = {
+            name: denoising(image, model, "native", count, **(exactly() if name == "exact" else {}))
+            for name in works
+        }
         timings = take_turns(
             {
-                "engine": denoising(image, model, "native", count, **exactly()),
+                **engines,
                 "product": _product(count),
                 "memory": _addition(dram_floats, count, 1),
                 "cache": _addition(plane, count, times),
@@ -130,9 +183,10 @@ def measure_roofline(
             "memory_bytes_per_second": 3 * _BYTES * dram_floats / found["memory"],
             "cache_bytes_per_second": 3 * _BYTES * plane * times / found["cache"],
         }
-        step = found["engine"] / evolution.steps / plane
-        rows.append(roofline(count, step, work, ceilings))
-    return {"facts": about, "steps": evolution.steps, "work": work, "rows": rows}
+        for name, work in works.items():
+            step = found[name] / evolution.steps / plane
+            rows.append({"evaluation": name, **roofline(count, step, work, ceilings)})
+    return {"facts": about, "steps": evolution.steps, "work": works, "rows": rows}
 
 
 def roofline(threads: int, duration: float, work: Result, ceilings: Mapping[str, float]) -> Result:
@@ -140,9 +194,11 @@ def roofline(threads: int, duration: float, work: Result, ceilings: Mapping[str,
     floors = {
         "arithmetic": work["flops"] / ceilings["flops_per_second"],
         "fused traffic, memory": work["bytes_fused"] / ceilings["memory_bytes_per_second"],
-        "staged traffic, memory": work["bytes_staged"] / ceilings["memory_bytes_per_second"],
-        "staged traffic, cache": work["bytes_staged"] / ceilings["cache_bytes_per_second"],
     }
+    if "bytes_staged" in work:
+        staged = work["bytes_staged"]
+        floors["staged traffic, memory"] = staged / ceilings["memory_bytes_per_second"]
+        floors["staged traffic, cache"] = staged / ceilings["cache_bytes_per_second"]
     return {
         "threads": threads,
         "seconds_per_pixel_and_step": significant(duration),
@@ -154,27 +210,32 @@ def roofline(threads: int, duration: float, work: Result, ceilings: Mapping[str,
 
 def roofline_table(part: Result) -> str:
     """Return the work, the ceilings and the fractions."""
-    work = part["work"]
-    share = work["flops_of_blurs"] / work["flops"]
-    head = (
-        f"For each pixel and step: {work['flops']} operations, {share:.0%} of them in the blurs "
-        f"(radii {', '.join(map(str, work['radii']))}); {work['bytes_fused']} bytes if all stages "
-        f"are fused, {work['bytes_staged']} if each goes through memory.\n"
-    )
-    names = list(part["rows"][0]["fractions"])
+    head = ""
+    for evaluation, work in part["work"].items():
+        share = work["flops_of_blurs"] / work["flops"]
+        head += (
+            f"For each pixel and step, {evaluation}: {work['flops']} operations, {share:.0%} of "
+            f"them in the blurs (radii {', '.join(map(str, work['radii']))}); "
+            f"{work['bytes_fused']} bytes if all stages are fused"
+        )
+        staged = work.get("bytes_staged")
+        head += f", {staged} if each goes through memory.\n" if staged else ".\n"
+    names = list(part["rows"][-1]["fractions"])
     lines = [
         [
+            row["evaluation"],
             str(row["threads"]),
             f"{row['seconds_per_pixel_and_step'] * 1e9:.3g}",
             f"{row['flops_per_second'] / 1e9:.3g}",
             f"{row['ceilings']['flops_per_second'] / 1e9:.3g}",
             f"{row['ceilings']['memory_bytes_per_second'] / 1e9:.3g}",
             f"{row['ceilings']['cache_bytes_per_second'] / 1e9:.3g}",
-            *(f"{row['fractions'][name]:.1%}" for name in names),
+            *(f"{f[name]:.1%}" if name in (f := row["fractions"]) else "-" for name in names),
         ]
         for row in part["rows"]
     ]
     header = [
+        "evaluation",
         "threads",
         "ns per pixel and step",
         "Gflop/s",
