@@ -89,7 +89,6 @@ def measure_speed(models: Sequence[str], size: int, threads: Sequence[int], repe
         rows.append({"model": model, "engine": name})
         contestants[f"{model} {name} {contestant.threads}"] = contestant
 
-    # PyTorch's idle threads wait awake for some milliseconds, so it comes last in a turn.
     for count in threads:
         for model in models if "native" not in missing else ():
             for name, options in variants().items():

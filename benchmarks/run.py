@@ -18,8 +18,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-# Idle threads of OpenBLAS wait awake for work, and take a processor from whoever comes next. Here
-# they go to sleep; this must be said before NumPy is loaded.
+# Idle threads of OpenBLAS wait awake for longer than anybody can wait for them. Here they go to
+# sleep; this must be said before NumPy is loaded.
 os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))

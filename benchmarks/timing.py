@@ -1,7 +1,8 @@
 """The contract of all benchmarks: how something is timed, on what, and what an aim is.
 
 Contestants take turns, so that a change in the machine's load hits all of them, and ratios are
-taken within one turn. The first turn warms up and does not count. What runs on one thread is
+taken within one turn. The first turn warms up and does not count. Nobody begins before the idle
+threads of the last one sleep. What runs on one thread is
 judged by the processor's seconds: on a quiet machine they are those of the wall clock, other
 programs do not change them much, and a method that takes more threads than it was given pays for
 them. What runs on several threads is judged by the wall clock.
@@ -31,6 +32,8 @@ SEED = 0
 NOISE_LEVEL = 25.0
 PATIENCE = 5.0
 SLOW_REPEATS = 3
+_LONGEST_WAIT = 500
+"""Milliseconds."""
 _PACKAGES = ("integrodiff", "numpy", "scipy", "torch", "threadpoolctl")
 
 
@@ -110,6 +113,7 @@ def take_turns(contestants: Mapping[str, Contestant], repeats: int) -> dict[str,
             if turn > SLOW_REPEATS and timings[name].first > PATIENCE:
                 continue
             with limited(contestant.threads):
+                wait_for_idle_threads()
                 wall, processor = time.perf_counter(), time.process_time()
                 contestant.run()
                 wall, processor = time.perf_counter() - wall, time.process_time() - processor
@@ -119,6 +123,15 @@ def take_turns(contestants: Mapping[str, Contestant], repeats: int) -> dict[str,
                 timings[name].wall.append(wall)
                 timings[name].processor.append(processor)
     return timings
+
+
+def wait_for_idle_threads() -> None:
+    """Wait until threads of the last contestant sleep; some libraries let them wait awake."""
+    for _ in range(_LONGEST_WAIT):
+        before = time.process_time()
+        time.sleep(0.001)
+        if time.process_time() - before < 0.0003:
+            return
 
 
 def summary(values: Sequence[float]) -> Result:

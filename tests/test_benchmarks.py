@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,23 @@ def test_slow_contestants_run_less_often(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(timing, "PATIENCE", -1.0)
     found = timing.take_turns({"a": timing.Contestant(lambda: None)}, 9)
     assert len(found["a"].wall) == timing.SLOW_REPEATS
+
+
+def test_nobody_pays_for_the_idle_threads_of_another() -> None:
+    def stay_awake() -> None:
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            pass
+
+    def leave_a_thread() -> None:
+        threading.Thread(target=stay_awake).start()
+
+    contestants = {
+        "restless": timing.Contestant(leave_a_thread),
+        "next": timing.Contestant(partial(time.sleep, 0.02)),
+    }
+    found = timing.take_turns(contestants, 3)
+    assert max(found["next"].processor) < 0.01
 
 
 def test_thread_limits_hold_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
