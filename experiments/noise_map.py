@@ -11,22 +11,18 @@ eight times as long. ``map`` gives the levels to the model.
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crop_table import print_table
 from denoisers import Image
-from integrodiff import NoiseLevelWarning, denoise
-from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.learning import bsds500
+from integrodiff import denoise
 from integrodiff.learning.images import noise
-from integrodiff.paper._results import Result, decibel, markdown_table
-from peers import Results, psnr
+from integrodiff.paper._results import decibel
+from peers import psnr
 
 Levels: TypeAlias = NDArray[np.float64]
 
@@ -89,34 +85,12 @@ def mean_psnr(way: str, images: Sequence[Image], name: str, model: str) -> float
     return decibel(sum(values) / len(values))
 
 
-def table(rows: dict[str, Result]) -> str:
-    """Return all numbers as a Markdown table."""
-    lines = [[way, *(f"{rows[way]['psnr'][name]:.2f}" for name in MAPS)] for way in WAYS]
-    return markdown_table(["PSNR [dB]", *MAPS], lines)
-
-
-def main() -> None:
-    """Measure what the file does not have yet, and print it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder that holds bsds500")
-    parser.add_argument("--json", type=Path, default=Path("results/noise-map.json"))
-    parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--split", default="train", choices=["train", "test"])
-    parser.add_argument("--count", type=int, default=50, help="only the first crops")
-    arguments = parser.parse_args()
-    images = bsds500(arguments.split, arguments.data, arguments.count)
-    settings = {"images": len(images), "source": images.source}
-    results = Results(arguments.json, "PSNR in dB with noise of different levels", settings)
-    # Several levels may be far from those of the training.
-    warnings.simplefilter("ignore", NoiseLevelWarning)
-    for way in WAYS:
-        row = results.row(way, {"identity": arguments.model, "psnr": {}})
-        for name in MAPS:
-            if name not in row["psnr"]:
-                row["psnr"][name] = mean_psnr(way, list(images.pixels), name, arguments.model)
-                results.save()
-    print(table(results.rows))
-
-
 if __name__ == "__main__":
-    main()
+    print_table(
+        __doc__ or "",
+        "results/noise-map.json",
+        "PSNR in dB with noise of different levels",
+        WAYS,
+        list(MAPS),
+        mean_psnr,
+    )

@@ -11,21 +11,16 @@ the standard deviation of all noise, ``estimated`` finds gain and readout noise 
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crop_table import print_table
 from denoisers import Image
-from integrodiff import NoiseLevelWarning, PoissonGaussian, denoise
-from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.learning import bsds500
-from integrodiff.paper._results import Result, decibel, markdown_table
-from peers import Results
+from integrodiff import PoissonGaussian, denoise
+from integrodiff.paper._results import decibel
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
@@ -76,35 +71,12 @@ def mean_psnr(name: str, images: Sequence[Image], column: str, model: str) -> fl
     return decibel(float(np.mean(values)))
 
 
-def table(rows: dict[str, Result]) -> str:
-    """Return all numbers as a Markdown table."""
-    lines = [[name, *(f"{rows[name]['psnr'][c]:.2f}" for c in DETECTORS)] for name in WAYS]
-    return markdown_table(["PSNR [dB]", *DETECTORS], lines)
-
-
-def main() -> None:
-    """Measure what the file does not have yet, and print it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder that holds bsds500")
-    parser.add_argument("--json", type=Path, default=Path("results/photon-noise.json"))
-    parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--split", default="train", choices=["train", "test"])
-    parser.add_argument("--count", type=int, default=50, help="only the first crops")
-    arguments = parser.parse_args()
-    images = bsds500(arguments.split, arguments.data, arguments.count)
-    what = "PSNR in dB of denoised photon counts"
-    settings = {"images": len(images), "source": images.source}
-    results = Results(arguments.json, what, settings)
-    # Few photons are strong noise, which the plain way has to be told of.
-    warnings.simplefilter("ignore", NoiseLevelWarning)
-    for name in WAYS:
-        row = results.row(name, {"identity": arguments.model, "psnr": {}})
-        for column in DETECTORS:
-            if column not in row["psnr"]:
-                row["psnr"][column] = mean_psnr(name, list(images.pixels), column, arguments.model)
-                results.save()
-    print(table(results.rows))
-
-
 if __name__ == "__main__":
-    main()
+    print_table(
+        __doc__ or "",
+        "results/photon-noise.json",
+        "PSNR in dB of denoised photon counts",
+        WAYS,
+        list(DETECTORS),
+        mean_psnr,
+    )

@@ -52,7 +52,7 @@ def split_map(
     """Return the root mean square of a map of noise levels, and the levels relative to it."""
     levels = levels.astype(np.float64)
     if not np.isfinite(levels).all() or (levels < 0).any():
-        raise ValueError("sigma: a map of noise levels must be finite and nowhere negative")
+        raise ValueError("a map of noise levels must be finite and nowhere negative")
     mean = float(np.sqrt(np.mean(levels**2))) if levels.size else 0.0
     return mean, np.maximum(levels / mean, _QUIETEST) if mean > 0 else None
 

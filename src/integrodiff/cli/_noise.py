@@ -161,8 +161,7 @@ class NoiseOptions:
         if self.sigma is not None:
             return NoiseFound(sigma=(self.sigma,) * channels)
         if self.sigma_map is not None:
-            levels = _read_map(self.sigma_map)
-            mean = float(np.sqrt(np.mean(levels.astype(np.float64) ** 2)))
+            levels, mean = _read_map(self.sigma_map)
             return NoiseFound(sigma=(mean,) * channels, sigma_map=levels)
         with stopping(ExitCode.USAGE, ValueError):
             if self.kind == "poisson-gaussian":
@@ -195,10 +194,9 @@ class NoiseOptions:
         return NoiseFound(photons=found, estimated=True)
 
 
-def _read_map(path: str) -> NDArray[Any]:
-    """Return the noise level of each pixel from an image file; stop if it is none."""
-    import numpy as np
-
+def _read_map(path: str) -> tuple[NDArray[Any], float]:
+    """Return the noise level of each pixel from an image file, and their root mean square."""
+    from integrodiff._given_noise import split_map
     from integrodiff._image_files import read_image
     from integrodiff.errors import ImageFileError
 
@@ -210,6 +208,8 @@ def _read_map(path: str) -> NDArray[Any]:
             f"{path}: a map of noise levels is one grey image, and this is {image.header.kind} of "
             f"{image.header.pages} page(s)",
         )
-    if not np.isfinite(image.pixels).all() or (image.pixels < 0).any():
-        stop(ExitCode.INPUT, f"{path}: noise levels must be finite and nowhere negative")
-    return image.pixels
+    try:
+        mean, _ = split_map(image.pixels)
+    except ValueError as error:
+        stop(ExitCode.INPUT, f"{path}: {error}")
+    return image.pixels, mean
