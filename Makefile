@@ -10,7 +10,7 @@ demo: $(VENV)/installed
 	$(BIN)/integrodiff demo --output demo.png --overwrite
 
 test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest tests/test_against_naive.py --quiet -k numpy --jaxtyping-packages=integrodiff.stages,beartype.beartype
+	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k numpy --jaxtyping-packages=integrodiff.stages,beartype.beartype
 	$(BIN)/python -m pytest --numprocesses=auto $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import integrodiff
 from integrodiff.engines import ENGINES
-from integrodiff.paper._results import Result, markdown_table, significant
+from integrodiff.reproduction._results import Result, markdown_table, significant
 from timing import (
     NOISE_LEVEL,
     Contestant,

@@ -17,7 +17,7 @@ from denoisers import PEERS, Image
 from frontier import TestSet, bsd68, denoised
 from integrodiff.learning import bsds500
 from integrodiff.learning.images import noise
-from integrodiff.paper._results import Result, decibel, markdown_table
+from integrodiff.reproduction._results import Result, decibel, markdown_table
 from peers import Method, model_method, peer_method, read_tuned
 from timing import (
     NOISE_LEVEL,

@@ -17,9 +17,9 @@ import numpy as np
 
 import integrodiff
 from engine_speed import denoising, exactly
-from integrodiff._shortcuts import shortcuts
-from integrodiff.engines import cascade_taps, exact_tolerance
-from integrodiff.paper._results import Result, markdown_table, significant
+from integrodiff.engines.native import cascade_taps, exact_tolerance
+from integrodiff.engines.shortcuts import shortcuts
+from integrodiff.reproduction._results import Result, markdown_table, significant
 from integrodiff.stages import Evolution
 from integrodiff.stages._arrays import plain
 from timing import (

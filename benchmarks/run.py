@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
 from denoisers import PEERS
 from engine_speed import measure_scaling, measure_speed, scaling_table, speed_table
 from integrodiff._atomic import atomic_write
-from integrodiff.paper._results import Result
+from integrodiff.reproduction._results import Result
 from peer_table import contestants, measure_peers, peers_table, test_sets
 from peers import TUNED
 from roofline import measure_roofline, roofline_table

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from integrodiff.engines import ENGINES, cpu_count
-from integrodiff.paper._results import Result, markdown_table, significant
+from integrodiff.reproduction._results import Result, markdown_table, significant
 
 SEED = 0
 NOISE_LEVEL = 25.0

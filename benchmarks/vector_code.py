@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from integrodiff.models import load_model
-from integrodiff.paper._results import Result, markdown_table, significant
+from integrodiff.reproduction._results import Result, markdown_table, significant
 from timing import facts, facts_text
 
 _ARITHMETIC = re.compile(r"v?(?:add|sub|mul|div|sqrt|max|min|fn?m(?:add|sub)\d*)([ps])([sd])\b")

@@ -24,7 +24,7 @@ from integrodiff import denoise
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.colour import Colour
 from integrodiff.learning.images import find_bsds500, noise
-from integrodiff.paper._results import Result, decibel, markdown_table
+from integrodiff.reproduction._results import Result, decibel, markdown_table
 from peers import Results, psnr
 
 LEVELS = (15, 25, 50)

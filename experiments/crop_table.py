@@ -11,7 +11,7 @@ from denoisers import Image
 from integrodiff import NoiseLevelWarning
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.learning import bsds500
-from integrodiff.paper._results import markdown_table
+from integrodiff.reproduction._results import markdown_table
 from peers import Results
 
 

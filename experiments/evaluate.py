@@ -17,7 +17,7 @@ from pathlib import Path
 from integrodiff import MODEL_NAMES, load_model
 from integrodiff.learning import PAPER_LEVELS, bsds500
 from integrodiff.learning.evaluation import mean_psnr
-from integrodiff.paper.evaluation import Evaluation
+from integrodiff.reproduction.evaluation import Evaluation
 
 
 def main() -> None:

@@ -31,8 +31,8 @@ from denoisers import PEERS, Image
 from integrodiff import MODEL_NAMES
 from integrodiff.learning import PAPER_LEVELS, bsds500
 from integrodiff.learning.images import DATA_VARIABLE, noise
-from integrodiff.paper._drawing import new_figure, save_figure
-from integrodiff.paper._results import Result, decibel, markdown_table, significant
+from integrodiff.reproduction._results import Result, decibel, markdown_table, significant
+from integrodiff.viz.drawing import new_figure, save_figure
 from peers import (
     TUNED,
     Method,

@@ -23,7 +23,7 @@ from frontier import BSD68_LEVELS, bsd68
 from integrodiff import denoise, estimate_sigma
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.learning.images import noise
-from integrodiff.paper._results import Result, decibel, markdown_table
+from integrodiff.reproduction._results import Result, decibel, markdown_table
 from peers import Results, psnr
 
 LEVELS = (5, 10, 15, 25, 40, 60)

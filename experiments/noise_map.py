@@ -21,7 +21,7 @@ from crop_table import print_table
 from denoisers import Image
 from integrodiff import denoise
 from integrodiff.learning.images import noise
-from integrodiff.paper._results import decibel
+from integrodiff.reproduction._results import decibel
 from peers import psnr
 
 Levels: TypeAlias = NDArray[np.float64]

@@ -36,7 +36,7 @@ from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import decibels
 from integrodiff.models import ByNoiseLevel, ExplicitModel, Model
 from integrodiff.models.schema import number_count
-from integrodiff.paper._results import Result, decibel, markdown_table
+from integrodiff.reproduction._results import Result, decibel, markdown_table
 
 Denoiser: TypeAlias = Callable[[Image, float], Image]
 """Takes a noisy image on the scale [0, 255] and its noise level."""

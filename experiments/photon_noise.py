@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from crop_table import print_table
 from denoisers import Image
 from integrodiff import PoissonGaussian, denoise
-from integrodiff.paper._results import decibel
+from integrodiff.reproduction._results import decibel
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 

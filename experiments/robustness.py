@@ -42,7 +42,7 @@ from integrodiff import MODEL_NAMES
 from integrodiff.learning import bsds500
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.tangents import value_and_tangent
-from integrodiff.paper._results import Result, decibel, markdown_table, significant
+from integrodiff.reproduction._results import Result, decibel, markdown_table, significant
 from integrodiff.stages.gradient import haar_gradient
 from peers import TUNED, Method, Results, model_method, psnr, tuned_peers
 

@@ -31,14 +31,14 @@ from typing import Any
 
 import numpy as np
 
-from integrodiff._image_files import (
+from integrodiff.errors import ImageFileError
+from integrodiff.io import (
     SUFFIXES,
     OutputFileError,
     create_image,
     open_image,
     read_image,
 )
-from integrodiff.errors import ImageFileError
 from seeds import write_seeds
 
 SECONDS = 5

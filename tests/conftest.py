@@ -9,9 +9,8 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
 from batches import in_turn
+from numpy.typing import NDArray
 
 hypothesis.settings.register_profile(
     "default",
@@ -57,4 +56,4 @@ def research_data() -> Path:
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let batches start no processes, which takes a second, where a test is not about them."""
-    monkeypatch.setattr("integrodiff.cli._workers.worked_off", in_turn)
+    monkeypatch.setattr("integrodiff.cli.batch.workers.worked_off", in_turn)

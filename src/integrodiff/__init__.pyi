@@ -28,7 +28,6 @@ __all__ = [
 
 from . import stages
 from ._denoise import Plan, denoise
-from .anscombe import PoissonGaussian
 from .engines import ENGINE_NAMES
 from .errors import (
     EngineUnavailableError,
@@ -52,6 +51,7 @@ from .models import (
     load_model,
     save_model,
 )
-from .noise import estimate_poisson_gaussian, estimate_sigma
+from .noise.level import estimate_poisson_gaussian, estimate_sigma
+from .noise.photons import PoissonGaussian
 
 __version__: str

@@ -13,6 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._checked_image import checked_image
+from integrodiff._checks import (
+    nonnegative_number,
+    positive_integer,
+)
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff._given_noise import (
     Noise,
@@ -21,16 +25,12 @@ from integrodiff._given_noise import (
     split_map,
     stabilised_range,
 )
-from integrodiff._grey_range import grey_range
-from integrodiff.anscombe import PoissonGaussian
 from integrodiff.colour import Colour, ColourSpace, colour_space
 from integrodiff.engines import FloatImage, Process, get_engine
 from integrodiff.errors import NoiseLevelWarning
+from integrodiff.grey_range import grey_range
 from integrodiff.models import MODEL_NAMES, Model, load_model
-from integrodiff.models._validation import (
-    nonnegative_number,
-    positive_integer,
-)
+from integrodiff.noise.photons import PoissonGaussian
 
 
 def denoise(

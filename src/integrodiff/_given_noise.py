@@ -8,15 +8,15 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.anscombe import PoissonGaussian
-from integrodiff.engines import FloatImage
-from integrodiff.models._validation import (
+from integrodiff._checks import (
     nonnegative_number,
     one_of,
     positive_number,
     sequence_of_numbers,
 )
-from integrodiff.noise import estimate_poisson_gaussian, estimate_sigma
+from integrodiff.engines import FloatImage
+from integrodiff.noise.level import estimate_poisson_gaussian, estimate_sigma
+from integrodiff.noise.photons import PoissonGaussian
 
 Noise: TypeAlias = Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonGaussian
 NOISES = ("gaussian", "poisson", "poisson-gaussian")

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.models._validation import one_of
+from integrodiff._checks import one_of
 
 Colour: TypeAlias = Literal["auto", "opponent", "joint", "separate"]
 COLOURS = ("auto", "opponent", "joint", "separate")

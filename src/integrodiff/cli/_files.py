@@ -33,8 +33,8 @@ def page_of(path: Path, page: int) -> NDArray[Any]:
     """Read one page, counted from one, of an image: grey, or three channels last."""
     import numpy as np
 
-    from integrodiff._image_files import open_image
     from integrodiff.errors import ImageFileError
+    from integrodiff.io import open_image
 
     with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as image:
         header = image.header

@@ -13,7 +13,7 @@ from integrodiff.cli._terminal import ExitCode, stop, stopping
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from integrodiff.anscombe import PoissonGaussian
+    from integrodiff.noise.photons import PoissonGaussian
 
 Sigma = Annotated[
     float | None,
@@ -113,8 +113,8 @@ class NoiseOptions:
 
     def check(self) -> None:
         """Refuse options that contradict each other, and impossible numbers."""
+        from integrodiff._checks import nonnegative_number, one_of
         from integrodiff._given_noise import NOISES
-        from integrodiff.models._validation import nonnegative_number, one_of
 
         with stopping(ExitCode.USAGE, ValueError, TypeError):
             one_of("--noise", self.kind, NOISES)
@@ -197,8 +197,8 @@ class NoiseOptions:
 def _read_map(path: str) -> tuple[NDArray[Any], float]:
     """Return the noise level of each pixel from an image file, and their root mean square."""
     from integrodiff._given_noise import split_map
-    from integrodiff._image_files import read_image
     from integrodiff.errors import ImageFileError
+    from integrodiff.io import read_image
 
     with stopping(ExitCode.INPUT, ImageFileError):
         image = read_image(path)

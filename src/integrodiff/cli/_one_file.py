@@ -17,8 +17,8 @@ from integrodiff.cli._terminal import ExitCode, stop, stopping
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from integrodiff._image_files import ImageHeader, ImageReader, Page
     from integrodiff.colour import Colour
+    from integrodiff.io import ImageHeader, ImageReader, Page
     from integrodiff.models import Model
 
 _ANY_LEVEL = 25.0
@@ -42,9 +42,9 @@ class Options:
 
     def prepared(self) -> Settings:
         """Refuse options that no image can be denoised with; load the rest."""
+        from integrodiff._checks import one_of, positive_number
         from integrodiff.colour import COLOURS
         from integrodiff.engines import get_engine
-        from integrodiff.models._validation import one_of, positive_number
 
         self.noise.check()
         with stopping(ExitCode.USAGE, ValueError, TypeError):
@@ -125,14 +125,14 @@ def denoise_file(
     """
     import numpy as np
 
-    from integrodiff._image_files import (
+    from integrodiff.errors import ImageFileError
+    from integrodiff.io import (
         OutputFileError,
         check_output,
         check_output_path,
         create_image,
         open_image,
     )
-    from integrodiff.errors import ImageFileError
 
     start = time.perf_counter()
     options = settings.options
@@ -253,7 +253,7 @@ def _common_range(
     extremes: NDArray[Any], noise: NoiseFound, data_range: float | None
 ) -> float | None:
     """Return the grey range of all pages."""
-    from integrodiff._grey_range import grey_range
+    from integrodiff.grey_range import grey_range
 
     if noise.sigma is not None:
         highest = max(noise.sigma) if noise.sigma_map is None else float(noise.sigma_map.max())

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from integrodiff.cli._plan import Job
 from integrodiff.cli._terminal import ExitCode, Stopped, stop, stopping
+from integrodiff.cli.batch.plan import Job
 
 PIPE = "-"
 """The name that stands for the standard input or output."""
@@ -67,8 +67,8 @@ def _spool(path: Path) -> None:
 
 def _suffix_of(path: Path) -> str:
     """Return a suffix that stands for the format of a file."""
-    from integrodiff._image_files import format_of_content
     from integrodiff.errors import ImageFileError
+    from integrodiff.io import format_of_content
 
     with stopping(ExitCode.INPUT, ImageFileError):
         form = format_of_content(path)

@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 
 from integrodiff.cli._one_file import Settings, denoise_file
-from integrodiff.cli._outcomes import Outcome, write_report
-from integrodiff.cli._plan import Job
 from integrodiff.cli._terminal import ExitCode, Stopped, every_error_stops, note, progress, say
+from integrodiff.cli.batch.outcomes import Outcome, write_report
+from integrodiff.cli.batch.plan import Job
 
 
 def run_single(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from integrodiff.install import install_hint
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -155,11 +157,7 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[], No
 def require_matplotlib() -> None:
     """End the program if nothing can be drawn here."""
     if importlib.util.find_spec("matplotlib") is None:
-        stop(
-            ExitCode.USAGE,
-            "figures need Matplotlib, which is not installed; install it with: "
-            "pip install 'integrodiff[plot]'",
-        )
+        stop(ExitCode.USAGE, f"figures need Matplotlib; {install_hint('plot')}")
 
 
 def _in_words_of_the_command_line(text: str) -> str:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from integrodiff.cli._terminal import ExitCode, stop
 from integrodiff.cli._training_messages import Plan, watcher
+from integrodiff.install import install_hint
 
 if TYPE_CHECKING:
     from integrodiff.learning import CleanImages, FitSettings
     from integrodiff.models import Model
 
-_INSTALL = "install it with: pip install 'integrodiff[train]'"
+_INSTALL = install_hint("train")
 
 
 def require_torch(device: str) -> None:

@@ -13,7 +13,7 @@ from integrodiff.cli._terminal import ExitCode, exit_codes, plain_warnings, say,
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from integrodiff._comparison import Region
+    from integrodiff.viz.comparison import Region
 
 
 def compare(
@@ -72,10 +72,10 @@ def _run(
     data_range: float | None,
     overwrite: bool,
 ) -> None:
-    from integrodiff._comparison import busiest_region, comparison_sheet
-    from integrodiff._grey_range import grey_range
-    from integrodiff._image_files import ImageFile, check_output_path, write_image
     from integrodiff.errors import ImageFileError
+    from integrodiff.grey_range import grey_range
+    from integrodiff.io import ImageFile, check_output_path, write_image
+    from integrodiff.viz.comparison import busiest_region, comparison_sheet
 
     inputs = [before, after] if clean is None else [before, after, clean]
     refuse_output_over_inputs(output, inputs)
@@ -105,7 +105,7 @@ def _run(
 
 def _region(zoom: tuple[int, int, int], image: NDArray[Any]) -> Region:
     """Return the part to enlarge, which must lie in the image."""
-    from integrodiff._comparison import Region
+    from integrodiff.viz.comparison import Region
 
     top, left, size = zoom
     height, width = image.shape[:2]
@@ -128,7 +128,7 @@ def _print_table(paths: list[Path], images: list[NDArray[Any]], span: float) -> 
     from rich.table import Table
     from rich.text import Text
 
-    from integrodiff._comparison import quality
+    from integrodiff.viz.comparison import quality
 
     table = Table(box=box.SIMPLE)
     for name in ("image", "PSNR \\[dB]", "SSIM"):

@@ -10,7 +10,7 @@ import typer
 from integrodiff.cli._terminal import ExitCode, exit_codes, plain_warnings, say, stopping
 
 if TYPE_CHECKING:
-    from integrodiff._demo import Panel
+    from integrodiff.viz.demo import Panel
 
 
 def demo(
@@ -43,11 +43,11 @@ def demo(
 
 
 def _run(output: Path, sigma: float, seed: int, engine: str, overwrite: bool) -> None:
-    from integrodiff._demo import comparison, panels
-    from integrodiff._image_files import ImageFile, check_output_path, write_image
+    from integrodiff._checks import positive_number
     from integrodiff.engines import get_engine
     from integrodiff.errors import ImageFileError
-    from integrodiff.models._validation import positive_number
+    from integrodiff.io import ImageFile, check_output_path, write_image
+    from integrodiff.viz.demo import comparison, panels
 
     with stopping(ExitCode.USAGE, ValueError, TypeError, ImportError, OSError):
         positive_number("sigma", sigma)

@@ -12,11 +12,11 @@ import typer
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.cli._noise import Gain, NoiseKind, NoiseOptions, Offset, Readout, Sigma, SigmaMap
 from integrodiff.cli._one_file import Options, Settings
-from integrodiff.cli._outcomes import check_report
 from integrodiff.cli._pipes import PIPE, piped
-from integrodiff.cli._plan import is_folder_of_images, is_pattern, planned
 from integrodiff.cli._single import run_single
 from integrodiff.cli._terminal import ExitCode, exit_codes, note, plain_warnings, stop
+from integrodiff.cli.batch.outcomes import check_report
+from integrodiff.cli.batch.plan import is_folder_of_images, is_pattern, planned
 
 
 def denoise(
@@ -232,8 +232,8 @@ class _Run:
             check_report(self.report, {Path(self.output)})
 
     def _start_batch(self, settings: Settings) -> None:
-        from integrodiff.cli._batch import Attempt, make_folder, run_batch
-        from integrodiff.cli._batch_messages import Display
+        from integrodiff.cli.batch.messages import Display
+        from integrodiff.cli.batch.run import Attempt, make_folder, run_batch
         from integrodiff.engines import cpu_count
 
         folder = Path(self.output)
@@ -250,7 +250,7 @@ class _Run:
 
 def _suffix(form: str | None) -> str | None:
     """Return the suffix that stands for a format."""
-    from integrodiff._image_files import SUFFIXES
+    from integrodiff.io import SUFFIXES
 
     if form is None:
         return None

@@ -106,10 +106,10 @@ def _run(request: _Request) -> None:
     pixels = page_of(request.input, request.page)
     grey = pixels.astype(float) if pixels.ndim == 2 else pixels.mean(axis=-1)
     level, estimated = _noise_level(grey, request.noise, pixels.ndim == 3)
-    from integrodiff._explanation_figure import draw
-    from integrodiff._grey_range import grey_range
-    from integrodiff.explanation import explain
-    from integrodiff.paper._drawing import save_figure
+    from integrodiff.grey_range import grey_range
+    from integrodiff.viz.drawing import save_figure
+    from integrodiff.viz.explanation import explain
+    from integrodiff.viz.explanation_figure import draw
 
     with stopping(ExitCode.USAGE, ValueError, TypeError, ImportError):
         factor = 255 / grey_range(pixels, level, request.data_range)
@@ -125,8 +125,8 @@ def _run(request: _Request) -> None:
 
 def _check_output(request: _Request) -> None:
     """Refuse a picture that cannot be written, before anything is read."""
-    from integrodiff._image_files import check_output_path
     from integrodiff.errors import ImageFileError
+    from integrodiff.io import check_output_path
 
     output = request.output
     if output.suffix.lower() != ".png":

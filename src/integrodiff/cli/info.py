@@ -89,7 +89,7 @@ def _engine_table() -> Table:
 def _format_table() -> Table:
     from rich.text import Text
 
-    from integrodiff._image_files import FORMATS
+    from integrodiff.io import FORMATS
 
     table = _table("Image formats", "name", "suffixes", "available")
     for form in FORMATS:

@@ -28,8 +28,8 @@ from integrodiff.cli._training_messages import Plan, announcement
 if TYPE_CHECKING:
     from integrodiff.learning import CleanImages
     from integrodiff.models import Model
-    from integrodiff.paper.figure2 import Cameraman
-    from integrodiff.paper.targets import Reproduction
+    from integrodiff.reproduction.figure2 import Cameraman
+    from integrodiff.reproduction.targets import Reproduction
 
 _ALL = "all"
 
@@ -146,7 +146,7 @@ class _Request:
 
 def _run(request: _Request) -> None:
     """Check all that can be checked, read, train if wanted, then compute and write."""
-    from integrodiff.paper.targets import TARGETS
+    from integrodiff.reproduction.targets import TARGETS
 
     with stopping(ExitCode.USAGE, ValueError):
         names = _target_names(request)
@@ -172,8 +172,8 @@ def _run(request: _Request) -> None:
 
 def _target_names(request: _Request) -> list[str]:
     """Return the targets in the order of the table, or raise an error that says what is wrong."""
-    from integrodiff.models._validation import one_of
-    from integrodiff.paper.targets import TARGETS
+    from integrodiff._checks import one_of
+    from integrodiff.reproduction.targets import TARGETS
 
     for name in request.targets:
         if name not in (*TARGETS, _ALL):
@@ -203,7 +203,7 @@ def _check_output(folder: Path) -> None:
 
 
 def _cameraman(data: Path | None) -> Cameraman:
-    from integrodiff.paper.figure2 import read_cameraman
+    from integrodiff.reproduction.figure2 import read_cameraman
 
     with reading_images():
         return read_cameraman(data)
@@ -223,7 +223,7 @@ def _trained_models(request: _Request, names: list[str]) -> dict[str, Model]:
     from integrodiff.learning import FitSettings
     from integrodiff.learning.recipes import RECIPES
     from integrodiff.models import save_model
-    from integrodiff.paper.targets import training_levels
+    from integrodiff.reproduction.targets import training_levels
 
     images = bsds500_crops("train", request.data, request.train_count)
     checkpoints = request.output / "checkpoints"
@@ -272,8 +272,8 @@ def _reproduce(
     from concurrent.futures.process import BrokenProcessPool
 
     from integrodiff.engines import cpu_count
-    from integrodiff.paper.evaluation import Evaluation
-    from integrodiff.paper.targets import TARGETS, Inputs
+    from integrodiff.reproduction.evaluation import Evaluation
+    from integrodiff.reproduction.targets import TARGETS, Inputs
 
     cells = {cell for name in names for cell in TARGETS[name].cells}
     jobs = request.jobs or cpu_count()

@@ -223,9 +223,9 @@ def _run(request: _Request) -> None:
 
 def _plan(request: _Request) -> Plan:
     """Return what to train, or raise a ValueError that says which argument is wrong."""
+    from integrodiff._checks import one_of, positive_number
     from integrodiff.learning import FitSettings
     from integrodiff.learning.recipes import RECIPES
-    from integrodiff.models._validation import one_of, positive_number
 
     if request.model not in RECIPES:
         raise ValueError(f"unknown model {request.model!r}: expected one of {', '.join(RECIPES)}")
@@ -255,7 +255,7 @@ def _plan(request: _Request) -> Plan:
 
 def _levels(text: str) -> tuple[float, ...]:
     """Return increasing noise levels."""
-    from integrodiff.models._validation import positive_number
+    from integrodiff._checks import positive_number
 
     try:
         levels = sorted(float(word) for word in text.split(","))

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._shortcuts import shortcuts
-from integrodiff.engines import (
+from integrodiff.engines.native import (
     NativeProcess,
     cascade_taps,
     exact_tolerance,
     term_tuple,
-    thread_count,
 )
+from integrodiff.engines.shortcuts import shortcuts
+from integrodiff.engines.threads import thread_count
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import Parameterisation, Vector
 from integrodiff.learning.tangents import Item, Linearisation

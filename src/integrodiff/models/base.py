@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from integrodiff.errors import StepSizeError
-from integrodiff.models._validation import (
+from integrodiff._checks import (
     nonnegative_number,
     number_between,
     one_of,
     positive_integer,
     positive_number,
 )
+from integrodiff.errors import StepSizeError
 from integrodiff.stages import Discretisation, Evolution, evolve, stable_step
 from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import exp, log
 from typing import Any
 
-from integrodiff.models._validation import positive_number, sequence_of_numbers
+from integrodiff._checks import positive_number, sequence_of_numbers
 from integrodiff.models.base import ExplicitModel, Model
 from integrodiff.models.integrodifferential import IAD, IID
 from integrodiff.models.laws import FullLaw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from integrodiff.models._validation import positive_number
+from integrodiff._checks import positive_number
 from integrodiff.models.base import ExplicitModel
 from integrodiff.stages import Coupling, Evolution, Term
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from integrodiff.models._validation import (
+from integrodiff._checks import (
     finite_number,
     nonnegative_number,
     positive_number,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.models._validation import nonnegative_number, positive_number, sequence_of_numbers
+from integrodiff._checks import nonnegative_number, positive_number, sequence_of_numbers
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.compact import REFERENCE_LEVEL
 from integrodiff.stages import Evolution, Term, step_table

@@ -48,7 +48,7 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
         If the file is not a valid model.
     """
     if isinstance(name_or_path, str) and name_or_path in (*MODEL_NAMES, *RESEARCH_MODELS):
-        resource = files("integrodiff") / "parameters" / f"{name_or_path}.json"
+        resource = files("integrodiff.models") / "data" / f"{name_or_path}.json"
         return model_from_json(resource.read_text(encoding="utf-8"))
     path = Path(name_or_path)
     if path.suffix != ".json":

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from integrodiff.models._validation import (
+from integrodiff._checks import (
     nonnegative_number,
     one_of,
     positive_integer,

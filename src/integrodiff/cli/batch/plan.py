@@ -1,0 +1,206 @@
+"""Which files a batch reads, and where each result goes; all of it is settled before it starts."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from integrodiff.cli._terminal import ExitCode, note, stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A file to denoise.
+
+    Attributes
+    ----------
+    source, target : Path
+        The noisy file, and the one to write.
+    record : Path, optional
+        Where it is written down what the output was made from.
+    names : mapping of str to str
+        What to call paths that mean nothing to the user.
+    """
+
+    source: Path
+    target: Path
+    record: Path | None = None
+    names: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def worded(self, text: str) -> str:
+        """Return a text for the user, with the names that the user knows."""
+        for path, name in self.names.items():
+            text = text.replace(path, name)
+        return text
+
+
+@dataclass(frozen=True)
+class _Found:
+    """An input, and its place in the folder of the outputs."""
+
+    path: Path
+    place: Path
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name is none of a file, but a pattern such as ``scans/*.tif``."""
+    return glob.has_magic(name) and not os.path.lexists(name)
+
+
+def is_folder_of_images(path: Path) -> bool:
+    """Return whether a path is a folder, and not one that is an image, as those of Zarr."""
+    from integrodiff.io import is_image_folder
+
+    try:
+        return path.is_dir() and not is_image_folder(path)
+    except (OSError, ValueError):  # what is wrong is reported when it is opened
+        return False
+
+
+def planned(names: list[str], folder: Path, *, recursive: bool, suffix: str | None) -> list[Job]:
+    """Return what is to be done; nothing is written, and no two outputs are the same.
+
+    Parameters
+    ----------
+    names : list of str
+        Files, folders and patterns.
+    folder : Path
+        Where the outputs go.
+    recursive : bool
+        Whether folders in folders are looked into. Their names are kept.
+    suffix : str, optional
+        Suffix of the outputs, by default that of each input.
+    """
+    from integrodiff.io import format_of_name
+
+    exists = os.path.lexists(folder)
+    if exists and not is_folder_of_images(folder):
+        stop(ExitCode.OUTPUT, f"{folder}: is not a folder, as several outputs need; give another")
+    if not exists and format_of_name(folder) is not None:
+        stop(
+            ExitCode.USAGE,
+            f"{folder}: has the name of an image, and several outputs need a folder; give another "
+            "name, or make the folder first",
+        )
+    found = [image for name in names for image in _images(name, folder, recursive=recursive)]
+    jobs = []
+    for image in dict.fromkeys(found):
+        place = image.place.with_name(_renamed(image.place.name, suffix))
+        record = folder / RECORDS / place.with_name(f"{place.name}.json")
+        jobs.append(Job(source=image.path, target=folder / place, record=record))
+    _refuse_collisions(jobs)
+    return jobs
+
+
+RECORDS = ".integrodiff"
+"""Folder of the records, in that of the outputs."""
+
+
+def _images(name: str, output: Path, *, recursive: bool) -> Iterator[_Found]:
+    """Give the images that one argument stands for."""
+    path = Path(name)
+    if is_pattern(name):
+        yield from _matches(name, output)
+    elif is_folder_of_images(path):
+        if _same(path, output):
+            stop(ExitCode.OUTPUT, f"{output}: is the input folder itself; give another folder")
+        others: list[Path] = []
+        images = list(_images_in(path, output, recursive=recursive, others=others))
+        if not images:
+            more = "" if recursive else "; with --recursive also folders in it are looked into"
+            stop(ExitCode.INPUT, f"{path}: there is no image file in this folder{more}")
+        if others:
+            note(f"{path}: files without a suffix of an image are left out: {len(others)}")
+        yield from (_Found(image, image.relative_to(path)) for image in images)
+    else:
+        yield _Found(path, Path(path.name))
+
+
+def _images_in(
+    folder: Path, output: Path, *, recursive: bool, others: list[Path]
+) -> Iterator[Path]:
+    """Give the images in a folder, but hidden ones and those in the folder of the outputs."""
+    from integrodiff.io import format_of_name, is_image_folder
+
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        stop(ExitCode.INPUT, f"{folder}: cannot be looked into: {error.strerror}")
+    for path in paths:
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and not is_image_folder(path):
+            # A link to a folder could lead back to here.
+            if recursive and not path.is_symlink() and not _same(path, output):
+                yield from _images_in(path, output, recursive=True, others=others)
+        elif format_of_name(path) is not None or path.is_dir():
+            yield path
+        else:
+            others.append(path)
+
+
+def _matches(pattern: str, output: Path) -> Iterator[_Found]:
+    """Give the images that match a pattern; folders after its fixed part are kept."""
+    from integrodiff.io import is_image_folder
+
+    parts = Path(pattern).parts
+    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    base = Path(*parts[:fixed])
+    images = []
+    for match in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - as shells do it
+        path = Path(match)
+        folders = [folder for folder in path.parents if folder != base and base in folder.parents]
+        inside = any(_same(folder, output) or is_image_folder(folder) for folder in folders)
+        if not inside and not is_folder_of_images(path):
+            images.append(_Found(path, path.relative_to(base)))
+    if not images:
+        stop(ExitCode.INPUT, f"{pattern}: no file matches this pattern")
+    yield from images
+
+
+def _same(path: Path, other: Path) -> bool:
+    identity = _identity(path)
+    return identity is not None and identity == _identity(other)
+
+
+def _renamed(name: str, suffix: str | None) -> str:
+    """Return the name of an output, with another suffix if there is one."""
+    from integrodiff.io import SUFFIXES
+
+    if suffix is None:
+        return name
+    own = [known for known in SUFFIXES if name.lower().endswith(known)]
+    return name[: len(name) - max(map(len, own), default=0)] + suffix
+
+
+def _refuse_collisions(jobs: Iterable[Job]) -> None:
+    """Refuse outputs that would be written twice, and those that are inputs."""
+    jobs = list(jobs)
+    sources: dict[str, Path] = {}
+    inputs = {_identity(job.source) for job in jobs} - {None}
+    for job in jobs:
+        real = os.path.realpath(job.target)
+        other = sources.setdefault(real, job.source)
+        if other != job.source:
+            stop(
+                ExitCode.USAGE,
+                f"{other} and {job.source} would both become {job.target}; give them other names, "
+                "or denoise them into different folders",
+            )
+        if _identity(job.target) in inputs:
+            stop(
+                ExitCode.OUTPUT,
+                f"{job.target} is an input, and inputs are never changed; give another folder",
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what all names of a file have in common, or None if there is no such file."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):  # what is wrong is reported when the file is opened
+        return None
+    return found.st_dev, found.st_ino

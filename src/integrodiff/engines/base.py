@@ -1,0 +1,155 @@
+"""The contract of an engine: prepare an evolution, start it on an image, advance it, read it.
+
+::
+
+    process = engine.prepare(model.evolution(25.0))   # kernels; no image yet
+    state = process.start(image)                      # the image moves to the engine's memory
+    while state.step < state.steps:
+        state.advance()                               # one explicit step, in place
+    result = state.image()                            # the image comes back
+
+Images are arrays ``(*batch, channel, row, column)`` of grey values on the scale [0, 255], in
+float32 or float64. What comes out is an array of the kind that went in. An engine holds no
+parameters of models.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff.stages import Evolution
+from integrodiff.stages._arrays import Array
+
+FloatImage: TypeAlias = NDArray[np.floating[Any]]
+StepCallback: TypeAlias = Callable[[int, Array], object]
+
+
+class State(ABC):
+    """An image on its way through the steps of a process.
+
+    Attributes
+    ----------
+    steps : int
+        Number of steps of the process.
+    step : int
+        Number of steps that are done.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.step = 0
+
+    def advance(self, steps: int | None = None) -> None:
+        """Take some steps, or all that are left.
+
+        The result does not depend on how the steps are divided among calls.
+        """
+        left = self.steps - self.step
+        count = left if steps is None else steps
+        if not 0 <= count <= left:
+            raise ValueError(f"cannot take {count} steps: {left} of {self.steps} are left")
+        if count:
+            self._advance(count)
+            self.step += count
+
+    @abstractmethod
+    def _advance(self, count: int) -> None:
+        """Take the next steps; there are as many."""
+
+    @abstractmethod
+    def image(self) -> Array:
+        """Return a copy of the image as it is now, of the kind and dtype it was given as."""
+
+
+class Process(ABC):
+    """An evolution prepared for images of any shape; it may serve several threads at once.
+
+    Attributes
+    ----------
+    evolution : Evolution
+        What is computed.
+    """
+
+    def __init__(self, evolution: Evolution) -> None:
+        self.evolution = evolution
+
+    @abstractmethod
+    def start(self, image: Array) -> State:
+        """Return the state before the first step; the image itself is never changed."""
+
+    def __call__(self, image: Array, callback: StepCallback | None = None) -> Array:
+        """Return ``image`` after all steps; ``callback(step, image)`` sees it after each."""
+        state = self.start(image)
+        if callback is None:
+            state.advance()
+        else:
+            while state.step < state.steps:
+                state.advance(1)
+                callback(state.step, state.image())
+        return state.image()
+
+
+class Engine(ABC):
+    """A compute backend.
+
+    Attributes
+    ----------
+    name, description : str
+        What it is called, and what it is.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+
+    @abstractmethod
+    def unavailable(self) -> str | None:
+        """Return why the engine cannot run here and what would help, or None if it can."""
+
+    @abstractmethod
+    def threads(self) -> str:
+        """Describe how many threads the engine uses."""
+
+    @abstractmethod
+    def prepare(
+        self,
+        evolution: Evolution,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        relative_noise: FloatImage | None = None,
+    ) -> Process:
+        """Return a process that runs an evolution on many images.
+
+        Parameters
+        ----------
+        evolution : Evolution
+            What to compute.
+        exact : bool
+            Take no shortcuts. Only the engine ``native`` has any.
+        threads : int, optional
+            Number of threads of the engine ``native``; the others have settings of their own.
+        relative_noise : array, optional
+            For images of one shape whose noise varies over the image: its level at each pixel,
+            relative to the level of the evolution.
+        """
+
+    def evolve(
+        self,
+        image: Array,
+        evolution: Evolution,
+        callback: StepCallback | None = None,
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        relative_noise: FloatImage | None = None,
+    ) -> Array:
+        """Return ``image`` after all steps; see :meth:`prepare`."""
+        process = self.prepare(
+            evolution, exact=exact, threads=threads, relative_noise=relative_noise
+        )
+        return process(image, callback)

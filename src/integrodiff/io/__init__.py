@@ -1,0 +1,299 @@
+"""Image files: read and written page by page, so that nothing is lost in silence.
+
+What a format cannot hold is refused with a proposal, before anything is computed; what is left
+out by necessity is said in a note. Output files appear whole or not at all. ::
+
+    with open_image(source) as image, create_image(target, image.header) as result:
+        for page in image.pages():
+            result.write(page.with_pixels(work(page.pixels)))
+    print(result.notes)
+
+A stack of any length takes the memory of a few pages. :func:`read_image` and :func:`write_image`
+are the same for images that fit into memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from integrodiff._atomic import atomic_folder, atomic_write
+from integrodiff.io.access import (
+    ImageReader,
+    OutputFileError,
+    collected,
+    output_refusal,
+)
+from integrodiff.io.image import ImageFile, ImageHeader, Metadata, Page
+from integrodiff.io.registry import (
+    FORMATS,
+    SUFFIXES,
+    Format,
+    format_of_content,
+    format_of_name,
+    is_image_folder,
+)
+
+__all__ = [
+    "FORMATS",
+    "SUFFIXES",
+    "Format",
+    "ImageFile",
+    "ImageHeader",
+    "ImageReader",
+    "Metadata",
+    "OutputFileError",
+    "Page",
+    "check_output",
+    "check_output_path",
+    "create_image",
+    "format_of_content",
+    "format_of_name",
+    "is_image_folder",
+    "open_image",
+    "read_image",
+    "write_image",
+]
+
+
+@contextmanager
+def open_image(path: str | os.PathLike[str]) -> Iterator[ImageReader]:
+    """Open an image file; its content decides on the format, not its name.
+
+    Raises
+    ------
+    ImageFileError
+        If the file cannot be opened, is damaged, or holds something that cannot be denoised or
+        not be read without loss; the message names the file and says what to do.
+    """
+    path = Path(path)
+    reader = format_of_content(path).open(path)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def read_image(path: str | os.PathLike[str]) -> ImageFile:
+    """Read an image file with all of its pages; raises what :func:`open_image` raises."""
+    with open_image(path) as reader:
+        return collected(reader)
+
+
+class create_image:  # noqa: N801 - used like the function open
+    """Create an image file in the format of its name; a context that takes page after page.
+
+    The file appears when the block has ended without an error, and nothing is left of it
+    otherwise.
+
+    Parameters
+    ----------
+    path : path-like
+        Name of the file; its suffix says the format.
+    header : ImageHeader
+        What it will hold.
+    overwrite : bool
+        Whether an existing file may be replaced.
+    completed : callable, optional
+        Called with the path of the complete file just before it gets its name; what it raises is
+        an error of the output.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        After the block: what the format could not carry over besides the pixels, in words for
+        the user.
+
+    Raises
+    ------
+    OutputFileError
+        If the format cannot hold the image, if the file exists and ``overwrite`` is false, or if
+        it cannot be written. An existing file is then unchanged.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        header: ImageHeader,
+        *,
+        overwrite: bool = False,
+        completed: Callable[[Path], object] | None = None,
+    ) -> None:
+        self._path = Path(path)
+        self._completed = completed
+        self._header = header
+        self._overwrite = overwrite
+        self._written = 0
+        self._stack = ExitStack()
+        self._format = check_output(self._path, header, overwrite=overwrite)
+        self.notes: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        with self._writing():
+            if self._format.folder:
+                temporary = self._stack.enter_context(atomic_folder(self._path))
+            else:
+                temporary = self._stack.enter_context(
+                    atomic_write(self._path, overwrite=self._overwrite)
+                )
+            self._temporary = temporary
+            self._writer = self._format.writer(self._path)(temporary, self._header)
+        return self
+
+    def write(self, page: Page) -> None:
+        """Write the next page."""
+        with self._writing():
+            self._writer.write(page)
+        self._written += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            with suppress(Exception):  # the file will be gone, and the first error counts
+                self._writer.close()
+            self._stack.__exit__(kind, error, trace)
+            return
+        with self._writing():
+            self._writer.close()
+            if self._written != self._header.pages:
+                raise ValueError(f"{self._written} of {self._header.pages} pages were written")
+            if self._completed is not None:
+                self._completed(self._temporary)
+            self._stack.close()
+        self.notes = self._writer.notes + _left_behind(self._header.metadata, self._format.name)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turn all that goes wrong into one error, and leave nothing behind."""
+        try:
+            yield
+        except BaseException as error:
+            self._stack.__exit__(type(error), error, error.__traceback__)
+            if isinstance(error, FileExistsError):
+                problem = "was made by another program in the meantime; give another name"
+            elif isinstance(error, OSError):
+                # NumPy only says how much it could write.
+                reason = error.strerror or f"{error}; the disk may be full"
+                problem = f"cannot be written: {reason}"
+            elif isinstance(error, ValueError):  # metadata that the format has no room for
+                problem = f"cannot be written as {self._format.name}: {error}"
+            else:
+                raise
+            raise output_refusal(self._path, problem) from error
+
+
+def write_image(
+    path: str | os.PathLike[str], image: ImageFile, *, overwrite: bool = False
+) -> tuple[str, ...]:
+    """Write an image file in the format that the suffix of its name says.
+
+    Returns
+    -------
+    tuple of str
+        What the format could not carry over besides the pixels, in words for the user.
+
+    Raises
+    ------
+    OutputFileError
+        What :class:`create_image` raises.
+    """
+    with create_image(path, image.header, overwrite=overwrite) as result:
+        for page in image:
+            result.write(page)
+    return result.notes
+
+
+def check_output_path(path: Path, *, overwrite: bool) -> Format:
+    """Refuse a path that no image can be written to, whatever the image; return its format.
+
+    Raises
+    ------
+    OutputFileError
+        With what is wrong and what to do.
+    """
+    form = format_of_name(path)
+    if form is None:
+        raise output_refusal(
+            path,
+            f"the suffix {path.suffix!r} stands for no format that can be written; expected one "
+            f"of {', '.join(SUFFIXES)}",
+        )
+    try:
+        _refuse_existing(path, form, overwrite=overwrite)
+        folder = Path(os.path.realpath(path)).parent
+        if not folder.is_dir():
+            raise output_refusal(
+                path, "cannot be written: its folder does not exist; make it first"
+            )
+        if not os.access(folder, os.W_OK):
+            raise output_refusal(path, "cannot be written: you may not write to its folder")
+    except (OSError, ValueError) as error:
+        if isinstance(error, OutputFileError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise output_refusal(path, f"cannot be written: {reason}") from error
+    return form
+
+
+def _refuse_existing(path: Path, form: Format, *, overwrite: bool) -> None:
+    """Refuse a name that something has already, unless it is a file that may be replaced."""
+    if form.folder:
+        if path.exists() or path.is_symlink():
+            raise output_refusal(
+                path, "exists already, and folders are never replaced; give another name"
+            )
+        return
+    if path.is_dir():
+        raise output_refusal(path, "is a folder; give the name of a file")
+    if path.exists():
+        if not path.is_file():
+            raise output_refusal(path, "is not a regular file and will not be replaced")
+        if not overwrite:
+            raise output_refusal(path, "exists already; give another name, or --overwrite it")
+
+
+def check_output(path: Path, header: ImageHeader, *, overwrite: bool) -> Format:
+    """Refuse a path or format that cannot take the image; return the format.
+
+    Raises
+    ------
+    OutputFileError
+        With what is wrong and what to do.
+    """
+    form = check_output_path(path, overwrite=overwrite)
+    problem = form.writer(path).problem(header)
+    if problem is not None:
+        raise output_refusal(path, problem)
+    return form
+
+
+_KEEPS = {
+    "icc_profile": ("the colour profile", ("PNG", "JPEG", "WebP", "TIFF")),
+    "xmp": ("XMP data", ("PNG", "JPEG", "WebP", "TIFF")),
+    "exif": ("EXIF data", ("PNG", "JPEG", "WebP", "TIFF")),
+    "dpi": ("the resolution", ("PNG", "JPEG", "TIFF")),
+}
+"""Metadata by name: what it is, and the formats that have a place for it."""
+
+
+def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
+    """Return in words which metadata the format of the output did not take."""
+    missing = [
+        what
+        for name, (what, takers) in _KEEPS.items()
+        if getattr(metadata, name) is not None and kind not in takers
+    ]
+    if kind == "NPY" and metadata.orientation != 1:
+        missing.append("the orientation")
+    own = metadata.own
+    if own is not None and own.format != kind and own.only_here is not None:
+        missing.append(own.only_here)
+    return tuple(f"not carried over to {kind}: {what}" for what in missing)

@@ -1,0 +1,272 @@
+"""DICOM, through pydicom. Frames are read and written one by one, all other elements are kept.
+
+Values are the stored ones: slope and intercept stay as they are. The result is a derived image in
+the sense of the standard, so it gets an identity of its own and names its source.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydicom import Dataset, dcmread, dcmwrite
+from pydicom.filereader import read_file_meta_info
+from pydicom.pixels.decoders.base import get_decoder
+from pydicom.pixels.utils import iter_pixels
+from pydicom.uid import (
+    UID,
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRBigEndian,
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    generate_uid,
+)
+
+from integrodiff.io.access import (
+    ImageReader,
+    ImageWriter,
+    refusal,
+    refuse_bomb,
+    refuse_missing_bytes,
+    refuse_no_pixels,
+)
+from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+
+_PIXELS = 0x7FE00010
+_PLAIN = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
+_WHITE_IS_ZERO, _COLOUR = "MONOCHROME1", "RGB"
+_GREY = (_WHITE_IS_ZERO, "MONOCHROME2")
+_KINDS = (*_GREY, _COLOUR, "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
+_LARGEST = 2**32 - 2
+"""Bytes of pixels that an element can count."""
+
+# Elements about the encoding of frames, or sums over them, that a new file does not have.
+_DROPPED = (
+    "ExtendedOffsetTable",
+    "ExtendedOffsetTableLengths",
+    "LargestImagePixelValue",
+    "PixelDataProviderURL",
+    "SmallestImagePixelValue",
+)
+_BEHIND_PIXELS = 0x7FE00008
+"""From here on there are only pixels, signatures of what is changed now, and padding."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DicomDetails(FormatDetails):
+    """All elements before the pixels."""
+
+    format: ClassVar[str] = "DICOM"
+    dataset: Dataset
+
+    @property
+    def only_here(self) -> str | None:
+        """What a file of another format goes without, in words for the user."""
+        return "all that the DICOM file says about patient, study and geometry"
+
+
+class Reader(ImageReader):
+    """A DICOM image with one or more frames."""
+
+    def _read_header(self) -> ImageHeader:
+        meta = read_file_meta_info(self.path)
+        syntax = UID(meta.TransferSyntaxUID)
+        _refuse_syntax(self.path, syntax)
+        dataset = dcmread(self.path, stop_before_pixels=True)
+        kind = str(dataset.get("PhotometricInterpretation", ""))
+        if kind not in _KINDS:
+            raise refusal(
+                self.path,
+                f"has pixels of the kind {kind or 'unknown'}; supported are MONOCHROME1, "
+                "MONOCHROME2, RGB and YBR. Convert it",
+            )
+        size = int(dataset.Rows), int(dataset.Columns)
+        frames = int(dataset.get("NumberOfFrames") or 1)
+        samples, dtype = int(dataset.SamplesPerPixel), _dtype(self.path, dataset)
+        if samples != (1 if kind in _GREY else 3):
+            raise refusal(self.path, f"has {samples} samples per pixel, against its kind {kind}")
+        if frames < 1:
+            raise refusal(self.path, f"is damaged: it has {frames} frames")
+        refuse_no_pixels(self.path, size)
+        compressed = syntax not in _PLAIN
+        needed = frames * size[0] * size[1] * samples * dtype.itemsize
+        if kind == "YBR_FULL_422":
+            needed = needed * 2 // 3
+        there = self.path.stat().st_size
+        refuse_missing_bytes(self.path, needed, there, compressed=compressed)
+        if compressed:
+            refuse_bomb(self.path, size)
+        return ImageHeader(
+            shape=(*((frames,) if frames > 1 else ()), *size, *((3,) if samples == 3 else ())),
+            dtype=dtype,
+            channel_axis=-1 if samples == 3 else None,
+            metadata=Metadata(
+                white_is_zero=kind == _WHITE_IS_ZERO, own=DicomDetails(dataset=dataset)
+            ),
+            notes=_notes(dataset, kind, syntax),
+        )
+
+    def _read_pages(self) -> Iterator[Page]:
+        for pixels in iter_pixels(self.path):
+            yield Page(np.ascontiguousarray(pixels, self.header.dtype))
+
+
+def _refuse_syntax(path: Path, syntax: UID) -> None:
+    """Refuse an encoding that cannot be decoded here."""
+    if syntax in _PLAIN:
+        return
+    if syntax == DeflatedExplicitVRLittleEndian:
+        raise refusal(
+            path,
+            "is compressed as a whole, which is not supported; decompress it first, for example "
+            "by dcmconv +te IN OUT",
+        )
+    remedy = "Decompress it first, for example by gdcmconv --raw IN OUT"
+    try:
+        decoder = get_decoder(syntax)
+    except NotImplementedError:
+        raise refusal(path, f"has pixels encoded as {syntax.name}. {remedy}") from None
+    if not decoder.is_available:
+        raise refusal(
+            path,
+            f"has pixels compressed as {syntax.name}, and no package that decodes them is there: "
+            f"pip install 'pylibjpeg[all]'. {remedy}",
+        )
+
+
+def _dtype(path: Path, dataset: Dataset) -> np.dtype[Any]:
+    """Return the dtype of the stored values."""
+    bits, used = int(dataset.BitsAllocated), int(dataset.BitsStored)
+    if bits not in (8, 16, 32) or not 1 < used <= bits:
+        raise refusal(path, f"has {used} of {bits} bits per sample; supported are 8, 16 and 32")
+    if int(dataset.get("HighBit", used - 1)) != used - 1:
+        raise refusal(path, "has its values in the upper bits of its samples; convert it")
+    signed = int(dataset.PixelRepresentation) == 1
+    return np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
+
+
+def _notes(dataset: Dataset, kind: str, syntax: UID) -> tuple[str, ...]:
+    """Say what is not as it was in the file, or not as other programs show it."""
+    notes = []
+    slope = float(dataset.get("RescaleSlope") or 1)
+    intercept = float(dataset.get("RescaleIntercept") or 0)
+    if (slope, intercept) != (1, 0):
+        notes.append(
+            f"the grey levels are the stored ones, which the file scales by {slope:g} and shifts "
+            f"by {intercept:g} for display"
+        )
+    if kind.startswith("YBR"):
+        notes.append(f"the colours were converted from {kind} to RGB")
+    if syntax not in _PLAIN:
+        notes.append(f"the pixels were compressed ({syntax.name}); those of a DICOM result are not")
+    return tuple(notes)
+
+
+class Writer(ImageWriter):
+    """A DICOM file with the elements of the one that the image came from."""
+
+    format = "DICOM"
+
+    def _start(self) -> None:
+        header, own = self.header, self.header.metadata.own
+        if not isinstance(own, DicomDetails):
+            raise TypeError("a DICOM file needs the elements of another")
+        elements, syntax = _encoded(own.dataset)
+        order: Literal["<", ">"] = ">" if syntax == ExplicitVRBigEndian else "<"
+        self._dtype = header.dtype.newbyteorder(order)
+        used = int(own.dataset.BitsStored)
+        signed = header.dtype.kind == "i"
+        self._limits = (-(2 ** (used - 1)), 2 ** (used - 1) - 1) if signed else (0, 2**used - 1)
+        self._padding = header.nbytes % 2
+        self._stream = self._opened.enter_context(self.path.open("wb"))
+        # The element of the pixels comes last, so the frames can follow one by one.
+        self._stream.write(elements)
+        length = header.nbytes + self._padding
+        self._stream.write(struct.pack(f"{order}HH", _PIXELS >> 16, _PIXELS & 0xFFFF))
+        if syntax == ImplicitVRLittleEndian:
+            self._stream.write(struct.pack("<I", length))
+        else:
+            kind = b"OB" if header.dtype.itemsize == 1 else b"OW"
+            self._stream.write(struct.pack(f"{order}2sHI", kind, 0, length))
+
+    @staticmethod
+    def problem(header: ImageHeader) -> str | None:
+        """Return why DICOM cannot hold the image, or None if it can."""
+        if not isinstance(header.metadata.own, DicomDetails):
+            return (
+                "DICOM is written from DICOM only, which says what patient and study the pixels "
+                "belong to; write TIFF (.tif) instead"
+            )
+        if header.dtype.kind not in "iu":
+            return f"DICOM images hold integers, not {header.dtype}; write TIFF (.tif) instead"
+        if header.nbytes > _LARGEST:
+            return "DICOM cannot hold more than 4 GB of pixels without compression; write TIFF"
+        try:
+            _encoded(header.metadata.own.dataset)
+        except Exception as error:  # whatever comes of elements that are damaged
+            return f"elements of the DICOM file cannot be written again ({error}); write TIFF"
+        return None
+
+    def write(self, page: Page) -> None:
+        """Write the next frame, with values that its bits can hold."""
+        pixels = np.clip(page.pixels, *self._limits)
+        self._stream.write(np.ascontiguousarray(pixels, self._dtype).tobytes())
+
+    def close(self) -> None:
+        """Finish the file."""
+        if not self._stream.closed:
+            self._stream.write(bytes(self._padding))
+        super().close()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say that the file is another one now."""
+        return ("the file has a new SOP Instance UID and is marked as derived from its source",)
+
+
+def _encoded(original: Dataset) -> tuple[bytes, UID]:
+    """Return the elements of the derived image, and their transfer syntax."""
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is odd in the source stays so
+        dataset = _derived(original)
+        syntax = UID(dataset.file_meta.TransferSyntaxUID)
+        dcmwrite(
+            stream,
+            dataset,
+            implicit_vr=syntax == ImplicitVRLittleEndian,
+            little_endian=syntax != ExplicitVRBigEndian,
+        )
+    return stream.getvalue(), syntax
+
+
+def _derived(original: Dataset) -> Dataset:
+    """Return the elements for an image that is derived from another."""
+    dataset = deepcopy(original)
+    for name in _DROPPED:
+        if name in dataset:
+            delattr(dataset, name)
+    for tag in [tag for tag in dataset.keys() if tag >= _BEHIND_PIXELS]:  # noqa: SIM118
+        del dataset[tag]
+    source = Dataset()
+    source.ReferencedSOPClassUID = original.get("SOPClassUID", "")
+    source.ReferencedSOPInstanceUID = original.get("SOPInstanceUID", "")
+    dataset.SourceImageSequence = [*original.get("SourceImageSequence", []), source]
+    dataset.ImageType = ["DERIVED", *list(original.get("ImageType", ["", "PRIMARY"]))[1:]]
+    dataset.SOPInstanceUID = generate_uid()
+    meta = dataset.file_meta
+    meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
+    if meta.TransferSyntaxUID not in _PLAIN:
+        meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    if str(dataset.PhotometricInterpretation).startswith("YBR"):
+        dataset.PhotometricInterpretation = _COLOUR
+    if "PlanarConfiguration" in dataset:
+        dataset.PlanarConfiguration = 0
+    return dataset

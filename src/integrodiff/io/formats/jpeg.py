@@ -1,0 +1,97 @@
+"""JPEG, through Pillow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from integrodiff.io.access import SinglePageReader, refusal
+from integrodiff.io.formats.pillow import (
+    PillowWriter,
+    common_metadata,
+    header_of,
+    opened,
+    picture_problem,
+    resolution,
+)
+from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+
+_LONGEST_EXIF = 65533
+"""Bytes that fit into one segment of a file, beside their number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JpegDetails(FormatDetails):
+    """The comment of a JPEG file."""
+
+    format: ClassVar[str] = "JPEG"
+    comment: bytes | None = None
+
+    @property
+    def only_here(self) -> str | None:
+        """What a file of another format goes without, in words for the user."""
+        return None if self.comment is None else "the JPEG comment"
+
+
+class Reader(SinglePageReader):
+    """A JPEG file in grey or RGB."""
+
+    def _read_header(self) -> ImageHeader:
+        with opened(self.path, "JPEG") as picture:
+            if picture.mode not in ("L", "RGB"):
+                raise refusal(
+                    self.path,
+                    f"is a JPEG in {picture.mode}, and only grey and RGB are supported; convert "
+                    "it to RGB first",
+                )
+            notes: tuple[str, ...] = ()
+            if getattr(picture, "n_frames", 1) > 1:
+                notes = (
+                    "the file holds further pictures, such as previews; only the first is read",
+                )
+            picture.load()
+            info = picture.info
+            comment = info.get("comment")
+            metadata = Metadata(
+                **common_metadata(picture),
+                # Where the file has no resolution, Pillow makes one up: 72 dpi.
+                dpi=resolution(picture) if info.get("jfif_unit") in (1, 2) else None,
+                own=JpegDetails(comment=comment if isinstance(comment, bytes) else None),
+            )
+            self._page = Page(np.array(picture))
+        return header_of(self._page, metadata, notes)
+
+
+class Writer(PillowWriter):
+    """A JPEG file with little loss."""
+
+    format = "JPEG"
+
+    @staticmethod
+    def problem(header: ImageHeader) -> str | None:
+        """Return why JPEG cannot hold the image, or None if it can."""
+        if (problem := picture_problem("JPEG", header)) is not None:
+            return problem
+        if header.dtype != np.uint8:
+            remedy = "PNG or TIFF" if header.dtype == np.uint16 else "TIFF"
+            return f"JPEG holds 8 bits only, not {header.dtype}; write {remedy} instead"
+        if header.has_alpha:
+            return "JPEG cannot hold an alpha channel; write PNG or TIFF instead"
+        if len(header.metadata.exif or b"") > _LONGEST_EXIF:
+            return "the EXIF data are too long for JPEG; write PNG or TIFF instead"
+        return None
+
+    def _save(self, samples: NDArray[Any]) -> None:
+        options = self._options()
+        metadata = self.header.metadata
+        if isinstance(metadata.own, JpegDetails) and metadata.own.comment is not None:
+            options["comment"] = metadata.own.comment
+        if metadata.xmp is not None:
+            options["xmp"] = metadata.xmp
+        Image.fromarray(samples).save(
+            self.path, format="JPEG", quality=95, subsampling="4:4:4", **options
+        )

@@ -1,0 +1,165 @@
+"""NIfTI, whose headers are read and written by nibabel; slices are read one by one.
+
+The first axis runs fastest in the file, so the reversed array, with columns last, lies there page
+after page. Values are the stored ones: the slope and intercept of the header stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from gzip import GzipFile
+from typing import Any, BinaryIO, ClassVar, cast
+
+import numpy as np
+from nibabel import imageglobals
+from nibabel.nifti1 import Nifti1Header
+from nibabel.nifti2 import Nifti2Header
+
+from integrodiff.io.access import (
+    ImageReader,
+    ImageWriter,
+    native,
+    refusal,
+    refuse_bomb,
+    refuse_dtype,
+    refuse_missing_bytes,
+    refuse_no_pixels,
+)
+from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+
+_GZIP = b"\x1f\x8b"
+_SIZES = {348: Nifti1Header, 540: Nifti2Header}
+"""Headers by their size, which is the first number of a file."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NiftiDetails(FormatDetails):
+    """The header with its extensions: the geometry, units, scaling and descriptions."""
+
+    format: ClassVar[str] = "NIfTI"
+    header: Any
+
+    @property
+    def only_here(self) -> str | None:
+        """What a file of another format goes without, in words for the user."""
+        return "the geometry and all else that the NIfTI header says"
+
+
+class Reader(ImageReader):
+    """A NIfTI file with grey values."""
+
+    def _read_header(self) -> ImageHeader:
+        with self.path.open("rb") as stream:
+            self._compressed = stream.read(2) == _GZIP
+        self._stream = self._opened.enter_context(self._open())
+        with _silence():
+            header = self._nibabel_header()
+        if not header.is_single or header["magic"].item()[:2] != b"n+":
+            raise refusal(self.path, "is one of a pair of files; save it as a single .nii file")
+        dtype = header.get_data_dtype()
+        refuse_dtype(self.path, dtype)
+        shape = tuple(int(length) for length in reversed(header.get_data_shape()))
+        while len(shape) > 2 and shape[0] == 1:
+            shape = shape[1:]
+        if len(shape) < 2:
+            raise refusal(self.path, f"has data of shape {shape}, which is no image")
+        refuse_no_pixels(self.path, shape)
+        self._dtype, self._offset = dtype, int(header.get_data_offset())
+        if self._offset < header.single_vox_offset:
+            raise refusal(self.path, "is damaged: its pixels begin inside its header")
+        needed = int(np.prod(shape, dtype=object)) * dtype.itemsize + self._offset
+        size = self.path.stat().st_size
+        refuse_missing_bytes(self.path, needed, size, compressed=self._compressed)
+        if self._compressed:
+            refuse_bomb(self.path, shape[-2:])
+        return ImageHeader(
+            shape=shape,
+            dtype=native(dtype),
+            metadata=Metadata(own=NiftiDetails(header=header)),
+            notes=_scaling_note(header),
+        )
+
+    def _open(self) -> BinaryIO:
+        if self._compressed:
+            return cast("BinaryIO", GzipFile(self.path, "rb"))
+        return self.path.open("rb")
+
+    def _nibabel_header(self) -> Any:
+        size = self._stream.read(4)
+        self._stream.seek(0)
+        for number in (int.from_bytes(size, "little"), int.from_bytes(size, "big")):
+            kind: Any = _SIZES.get(number)
+            if kind is not None:
+                return kind.from_fileobj(self._stream)
+        raise refusal(self.path, "is no complete NIfTI file: its header is damaged")
+
+    def _read_pages(self) -> Iterator[Page]:
+        height, width = self.header.size
+        length = height * width * self._dtype.itemsize
+        self._stream.seek(self._offset)
+        for _ in range(self.header.pages):
+            data = self._stream.read(length)
+            if len(data) < length:
+                return
+            samples = np.frombuffer(data, self._dtype).reshape(height, width)
+            yield Page(samples.astype(native(self._dtype)))
+
+
+def _scaling_note(header: Any) -> tuple[str, ...]:
+    """Say that the values are not those that other programs show, if so."""
+    slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
+    if not np.isfinite([slope, intercept]).all() or slope == 0 or (slope, intercept) == (1, 0):
+        return ()
+    return (
+        f"the grey levels are the stored ones, which the file scales by {slope:g} and shifts by "
+        f"{intercept:g} for display",
+    )
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep nibabel from writing to the terminal; headers it repairs in silence it would log."""
+    logger: logging.Logger = imageglobals.logger
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = disabled
+
+
+class Writer(ImageWriter):
+    """A NIfTI file with the header of the one that the image came from."""
+
+    format = "NIfTI"
+
+    def _start(self) -> None:
+        own = self.header.metadata.own
+        if not isinstance(own, NiftiDetails):
+            raise TypeError("a NIfTI file needs the header of another")
+        new = own.header.copy()
+        new.set_data_dtype(self.header.dtype)
+        new["vox_offset"] = 0  # set anew, behind the extensions
+        self._dtype = self.header.dtype.newbyteorder(new.endianness)
+        if self.path.suffix == ".gz":
+            self._stream: Any = self._opened.enter_context(GzipFile(self.path, "wb", 6))
+        else:
+            self._stream = self._opened.enter_context(self.path.open("wb"))
+        new.write_to(self._stream)
+        self._stream.write(bytes(int(new["vox_offset"]) - self._stream.tell()))
+
+    @staticmethod
+    def problem(header: ImageHeader) -> str | None:
+        """Return why NIfTI cannot hold the image, or None if it can."""
+        if isinstance(header.metadata.own, NiftiDetails):
+            return None
+        return (
+            "NIfTI is written from NIfTI only, which says where in space the pixels lie; write "
+            "TIFF (.tif) instead"
+        )
+
+    def write(self, page: Page) -> None:
+        """Write the next page."""
+        self._stream.write(np.ascontiguousarray(page.pixels, self._dtype).tobytes())

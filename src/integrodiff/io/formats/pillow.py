@@ -1,0 +1,116 @@
+"""What PNG, JPEG and WebP share: they are read and written through Pillow."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from integrodiff.io.access import (
+    ImageWriter,
+    pixel_limit,
+    refusal,
+    refuse_missing_bytes,
+)
+from integrodiff.io.image import EXIF_SIGNATURE, ImageHeader, Metadata, Page
+
+_ORIENTATION = 0x0112
+
+
+@contextmanager
+def opened(path: Path, kind: str) -> Iterator[Image.Image]:
+    """Open a file as being of this kind."""
+    try:
+        picture = Image.open(path, formats=[kind])
+    except Image.DecompressionBombError as error:
+        raise refusal(
+            path,
+            "has more pixels than Pillow's limit against decompression bombs allows, "
+            f"{pixel_limit()}; cut it into parts, or convert it to an uncompressed TIFF",
+        ) from error
+    with picture:
+        needed = prod(picture.size) * len(picture.getbands())
+        refuse_missing_bytes(path, needed, path.stat().st_size, compressed=True)
+        yield picture
+
+
+def header_of(page: Page, metadata: Metadata, notes: tuple[str, ...] = ()) -> ImageHeader:
+    """Return the header of a file with this page alone."""
+    return ImageHeader(
+        shape=page.pixels.shape,
+        dtype=page.pixels.dtype,
+        channel_axis=-1 if page.pixels.ndim == 3 else None,
+        has_alpha=page.alpha is not None,
+        metadata=metadata,
+        notes=notes,
+    )
+
+
+def resolution(picture: Image.Image) -> tuple[float, float] | None:
+    """Return the resolution in pixels per inch, if the file has a usable one."""
+    dpi = picture.info.get("dpi")
+    if not isinstance(dpi, tuple) or not all(0 < value < 1e6 for value in dpi):
+        return None
+    return float(dpi[0]), float(dpi[1])
+
+
+def common_metadata(picture: Image.Image) -> dict[str, Any]:
+    """Return what all of these formats keep in the same way."""
+    icc_profile, exif, xmp = (picture.info.get(name) for name in ("icc_profile", "exif", "xmp"))
+    try:
+        orientation = int(picture.getexif().get(_ORIENTATION, 1))
+    except Exception:  # EXIF that cannot be parsed is carried over as it is
+        orientation = 1
+    if isinstance(exif, bytes) and not exif.startswith(EXIF_SIGNATURE):
+        exif = EXIF_SIGNATURE + exif  # as in JPEG; the writers of the others take it away
+    return {
+        "icc_profile": icc_profile if isinstance(icc_profile, bytes) else None,
+        "exif": exif if isinstance(exif, bytes) else None,
+        "xmp": xmp.encode() if isinstance(xmp, str) else xmp,
+        "orientation": orientation if 1 <= orientation <= 8 else 1,
+    }
+
+
+class PillowWriter(ImageWriter):
+    """A file of one page that Pillow writes."""
+
+    def write(self, page: Page) -> None:
+        """Write the only page."""
+        self._save(self._displayed(page))
+
+    @abstractmethod
+    def _save(self, samples: NDArray[Any]) -> None:
+        """Write the samples, and the metadata of the header."""
+
+    def _displayed(self, page: Page) -> NDArray[Any]:
+        """Return the samples in the sense of these formats, where zero is black."""
+        if self.header.metadata.white_is_zero:
+            page = page.with_pixels(np.iinfo(page.pixels.dtype).max - page.pixels)
+        return page.samples
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of Pillow's writers that carry metadata over."""
+        metadata = self.header.metadata
+        exif = metadata.exif
+        if exif is None and metadata.orientation != 1:
+            fresh = Image.Exif()
+            fresh[_ORIENTATION] = metadata.orientation
+            exif = fresh.tobytes()
+        options = {"icc_profile": metadata.icc_profile, "dpi": metadata.dpi, "exif": exif}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def picture_problem(kind: str, header: ImageHeader) -> str | None:
+    """Return why no format for single pictures can hold the image, if so."""
+    if header.pages > 1:
+        return f"{kind} cannot hold {header.pages} pages; write TIFF (.tif) instead"
+    if header.channels not in (1, 3):
+        return f"{kind} cannot hold {header.channels} channels; write TIFF (.tif) instead"
+    return None

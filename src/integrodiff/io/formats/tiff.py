@@ -1,0 +1,354 @@
+"""TIFF, through tifffile.
+
+Pages are read in the order of the file and denoised one by one, so a stack can be written again
+page by page with the descriptions it had. What these say about the meaning of the pages, such as
+OME-XML, stays true and need not be understood.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tifffile
+from numpy.typing import NDArray
+from tifffile import TiffFile, TiffPage, TiffPageSeries
+
+from integrodiff.install import install_first
+from integrodiff.io.access import (
+    ImageReader,
+    decoding,
+    native,
+    refusal,
+    refuse_bomb,
+    refuse_missing_bytes,
+    refuse_no_pixels,
+)
+from integrodiff.io.formats.exif import Layout
+from integrodiff.io.formats.tiff_tags import TiffDetails, page_tags, tag_notes, tiff_metadata
+from integrodiff.io.formats.tiff_writing import Writer
+from integrodiff.io.image import ImageHeader, Page
+
+__all__ = ["Reader", "Writer"]
+
+_ASSOCIATED, _UNASSOCIATED = 1, 2
+"""Kinds of alpha among the extra samples."""
+
+_RGB, _PALETTE, _YCBCR = 2, 3, 6
+"""Kinds of colours, besides grey."""
+
+_NONE, _JPEG = 1, 7
+_COMPRESSIONS = (_NONE, 5, _JPEG, 8, 32773, 32946, 34925, 34926, 50000)
+"""None, LZW, JPEG, deflate, PackBits, deflate again, LZMA, and Zstandard by two numbers."""
+
+_PLAIN_KINDS = ("generic", "uniform", "shaped", "imagej")
+"""Ways of tifffile to see the pages of a file that leave the pages as they are."""
+
+
+class Reader(ImageReader):
+    """A TIFF file: one image, or a stack of pages of the same kind."""
+
+    def _read_header(self) -> ImageHeader:
+        path = self.path
+        _refuse_circle_of_pages(path)
+        with _listening(path) as heard:
+            # OME files are read as plain pages, which keeps tifffile from opening the other files
+            # of a data set that spans several.
+            tif = self._opened.enter_context(TiffFile(path, is_ome=False))
+            self._stream = tif.filehandle
+            self._pages = [item.aspage() for item in tif.pages]
+            self._series = _only_series(path, tif, self._pages)
+            page = self._series.keyframe
+            _refuse_kinds(path, page)
+            _refuse_missing_data(path, tif, self._series)
+            page_axes = _page_axes(path, self._series, len(self._pages))
+            self._details = TiffDetails(
+                photometric=_RGB if _is_colour(page) else int(page.photometric),
+                planar=page.axes == "SYX",
+                alpha_kind=int(page.extrasamples[0]) if page.extrasamples else 0,
+                compression=int(page.compression),
+                predictor=int(page.predictor),
+                tile=(page.tilelength, page.tilewidth) if page.is_tiled else None,
+                byteorder=tif.byteorder,
+                big=tif.is_bigtiff,
+                pages=tuple(page_tags(item) for item in self._pages),
+            )
+            self._colours = _colour_table(page)
+        notes = (*_notes(page), *tag_notes(self._pages, self._details), *heard)
+        return self._header(page, page_axes, notes)
+
+    def _header(
+        self, page: TiffPage, page_axes: tuple[int, ...], notes: tuple[str, ...]
+    ) -> ImageHeader:
+        """Say what the samples are: grey values, colours, and alpha."""
+        colours = 3 if _is_colour(page) else 1
+        samples = colours if self._colours is not None else page.samplesperpixel
+        has_alpha = samples == colours + 1 and (
+            colours == 3 or self._details.alpha_kind in (_ASSOCIATED, _UNASSOCIATED)
+        )
+        channels = samples - has_alpha
+        if channels > colours:
+            notes += (f"the {channels} channels are denoised together",)
+        elif has_alpha and self._details.alpha_kind == 0:
+            notes += ("the fourth sample of the file has no given meaning; it is kept as alpha",)
+        dtype = np.dtype(page.dtype) if self._colours is None else self._colours.dtype
+        return ImageHeader(
+            shape=(*page_axes, page.imagelength, page.imagewidth, *([channels] * (channels > 1))),
+            dtype=native(dtype),
+            channel_axis=-1 if channels > 1 else None,
+            has_alpha=has_alpha,
+            metadata=tiff_metadata(self._details),
+            notes=notes,
+        )
+
+    def _read_pages(self) -> Iterator[Page]:
+        for number in range(self.header.pages):
+            with _listening(self.path):
+                samples = self._samples(number)
+            samples = samples.astype(native(samples.dtype), copy=False)
+            if self._details.planar:
+                samples = np.moveaxis(samples, -3, -1)
+            yield self._page(samples)
+
+    def _samples(self, number: int) -> NDArray[Any]:
+        """Return the samples of a page as they are stored."""
+        page = self._series.keyframe
+        offset = self._series.dataoffset
+        if len(self._pages) < self.header.pages and offset is not None:
+            # A stack that is stored as one page with all others behind it.
+            stored = np.dtype(page.dtype).newbyteorder(self._details.byteorder)
+            self._stream.seek(offset + number * page.nbytes)
+            samples: NDArray[Any] = self._stream.read_array(stored, page.size)
+            return samples.reshape(page.shape)
+        try:
+            return np.asarray(self._pages[number].asarray())
+        except (ValueError, ImportError, NotImplementedError) as error:
+            if isinstance(error, ImportError) or "imagecodecs" in str(error):
+                raise _needs_imagecodecs(self.path, page) from error
+            raise
+
+    def _page(self, samples: NDArray[Any]) -> Page:
+        """Separate alpha from colours, and look colours up if there is a table of them."""
+        if self._colours is not None:
+            return Page(self._colours[samples])
+        if not self.header.has_alpha:
+            return Page(np.ascontiguousarray(samples))
+        colours = samples[..., :-1] if self.header.channel_axis == -1 else samples[..., 0]
+        return Page(np.ascontiguousarray(colours), np.ascontiguousarray(samples[..., -1]))
+
+
+def _is_colour(page: TiffPage) -> bool:
+    """Whether the pixels become red, green and blue; YCbCr does when JPEG is decoded."""
+    return page.photometric in (_RGB, _PALETTE, _YCBCR)
+
+
+def _colour_table(page: TiffPage) -> NDArray[Any] | None:
+    """Return the colours of a palette, one in each row, of 8 bits if these are enough."""
+    if page.photometric != _PALETTE:
+        return None
+    colours = np.ascontiguousarray(np.asarray(page.colormap, np.uint16).T)
+    for scale in (257, 256):
+        if not (colours % scale).any():
+            return (colours // scale).astype(np.uint8)
+    return colours
+
+
+def _notes(page: TiffPage) -> tuple[str, ...]:
+    """Return what is not as it was in the file."""
+    notes = []
+    if page.photometric == _PALETTE:
+        notes.append("the palette was expanded to RGB colours")
+    if page.compression == _JPEG:
+        notes.append("the file is compressed with loss (JPEG); a TIFF of the result is not")
+    return tuple(notes)
+
+
+@contextmanager
+def _listening(path: Path) -> Iterator[list[str]]:
+    """Collect tifffile's warnings in place of the terminal; its errors refuse the file.
+
+    Some errors of tifffile are messages only, and the file would then be read in part.
+    """
+    warnings: list[str] = []
+    errors: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            message = record.getMessage()
+            # A single odd tag does no harm; the tags of the layout are checked by themselves.
+            fatal = record.levelno >= logging.ERROR and "TiffTag" not in message
+            (errors if fatal else warnings).append(message)
+
+    logger, listener = logging.getLogger("tifffile"), Listener(logging.WARNING)
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(listener)
+    try:
+        yield warnings
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = propagate
+    if errors:
+        raise refusal(
+            path,
+            f"is damaged or incomplete ({errors[0]}); get it again from its source",
+        )
+
+
+def _refuse_circle_of_pages(path: Path) -> None:
+    """Refuse a file whose chain of pages comes back to one of them; tifffile never ends there."""
+    with decoding(path), path.open("rb") as stream:
+        order: Literal["<", ">"] = "<" if stream.read(2) == b"II" else ">"
+        big = struct.unpack(f"{order}H", stream.read(2))[0] == 43
+        layout = Layout(order, big)
+        stream.seek(8 if big else 4)
+        seen: set[int] = set()
+        while len(data := stream.read(layout.place.size)) == layout.place.size:
+            (offset,) = layout.place.unpack(data)
+            if offset == 0:
+                return
+            if offset in seen:
+                raise refusal(
+                    path, "is damaged: its pages form a circle; get it again from its source"
+                )
+            seen.add(offset)
+            stream.seek(offset)
+            if len(data := stream.read(layout.head.size)) < layout.head.size:
+                return  # past the end of the file, which tifffile reports
+            stream.seek(layout.tag.size * layout.head.unpack(data)[0], 1)
+
+
+def _only_series(path: Path, tif: TiffFile, pages: list[TiffPage]) -> TiffPageSeries:
+    """Return the pages of the file as one series, or refuse it."""
+    kinds = len({page.hash for page in pages})
+    if kinds > 1 or any(page.subifds for page in pages):
+        raise refusal(
+            path,
+            "holds several series of images, of different size or type or the same image in "
+            "several resolutions; save each of them, or the full resolution, to a file of its "
+            "own",
+        )
+    series = tif.series
+    if not series:
+        raise refusal(path, "is a TIFF file without any image")
+    if series[0].kind not in _PLAIN_KINDS:
+        raise refusal(
+            path,
+            f"is a TIFF of the special kind {series[0].kind!r}, whose extra data would be lost; "
+            "export it as plain, ImageJ or OME TIFF",
+        )
+    if len(series) > 1:
+        raise refusal(
+            path, f"holds {len(series)} series of images; save each of them to a file of its own"
+        )
+    return series[0]
+
+
+def _refuse_kinds(path: Path, page: TiffPage) -> None:
+    """Refuse what is no image with Gaussian noise, and what cannot be written again."""
+    if page.bitspersample == 1:
+        raise refusal(
+            path,
+            "has one bit per pixel. That is a mask or a drawing, not an image with Gaussian "
+            "noise; convert it to 8-bit grey first if you mean it",
+        )
+    name = getattr(page.compression, "name", str(page.compression))
+    if page.compression not in _COMPRESSIONS:
+        raise refusal(
+            path,
+            f"is compressed with {name}, which is not supported; save it without compression, or "
+            "with deflate",
+        )
+    if page.compression not in tifffile.TIFF.DECOMPRESSORS:
+        raise _needs_imagecodecs(path, page)
+    supported = (0, 1, _RGB, _PALETTE)
+    if page.photometric not in supported and (page.photometric, page.compression) != (
+        _YCBCR,
+        _JPEG,
+    ):
+        name = getattr(page.photometric, "name", str(page.photometric))
+        raise refusal(
+            path,
+            f"has colours of the kind {name}, and only grey and RGB are supported; convert it",
+        )
+    dtype = page.dtype
+    if dtype is None or dtype.kind not in "iuf" or page.bitspersample != 8 * dtype.itemsize:
+        what = "complex" if dtype is not None and dtype.kind == "c" else f"{page.bitspersample}-bit"
+        raise refusal(
+            path,
+            f"has {what} samples; supported are integers of 8, 16, 32 and 64 bits and floating "
+            "point of 16, 32 and 64 bits. Convert it to one of these",
+        )
+    if page.axes not in ("YX", "YXS", "SYX"):
+        raise refusal(path, "stores volumes in single pages; save it with one page per slice")
+    refuse_no_pixels(path, page.shape)
+    if page.planarconfig not in (1, 2):
+        raise refusal(path, "is damaged: it does not say how its samples are arranged")
+    if page.photometric == _PALETTE and (page.samplesperpixel != 1 or dtype.kind != "u"):
+        raise refusal(path, "has a palette and no plain indices into it; save it as RGB")
+    extra = page.samplesperpixel - (3 if page.photometric in (_RGB, _YCBCR) else 1)
+    alphas = [kind for kind in page.extrasamples if kind != 0]
+    if extra < 0 or (extra > 1 and (page.photometric in (_RGB, _YCBCR) or alphas)):
+        raise refusal(
+            path,
+            f"has {page.samplesperpixel} samples per pixel of unclear meaning; save it as grey "
+            "or RGB, with at most one alpha channel",
+        )
+
+
+def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> None:
+    """Refuse a file whose bytes cannot be all of its pixels, before memory is taken for them."""
+    page, size = series.keyframe, tif.filehandle.size
+    incomplete = "it is damaged or incomplete. Get it again from its source"
+    compressed = page.compression != _NONE
+    for item in series.pages:
+        if item is None:
+            continue
+        if min(len(item.dataoffsets), len(item.databytecounts)) < prod(page.chunked):
+            raise refusal(path, f"has fewer strips or tiles than its size asks for; {incomplete}")
+        ends = [o + n for o, n in zip(item.dataoffsets, item.databytecounts, strict=False)]
+        if max(ends, default=0) > size:
+            raise refusal(path, f"ends before its pixels do; {incomplete}")
+        if not compressed and sum(item.databytecounts) < page.nbytes:
+            raise refusal(path, f"has fewer bytes than pixels; {incomplete}")
+    refuse_missing_bytes(path, series.nbytes, size, compressed=compressed)
+    if compressed:
+        refuse_bomb(path, page.shape)
+
+
+def _needs_imagecodecs(path: Path, page: TiffPage) -> Exception:
+    name = getattr(page.compression, "name", str(page.compression))
+    what = f"{name} with predictor {int(page.predictor)}"
+    return refusal(
+        path,
+        f"is compressed; {install_first(what, 'imagecodecs', 'codecs')}. Or save the file without "
+        "compression, or with deflate and no predictor",
+    )
+
+
+def _page_axes(path: Path, series: TiffPageSeries, stored_pages: int) -> tuple[int, ...]:
+    """Return the lengths of the axes before those of a page, or refuse a contradiction."""
+    page = series.keyframe
+    axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
+    if axes.endswith("S") and not page.axes.endswith("S"):
+        axes, shape = axes[:-1], shape[:-1]
+    if not axes.endswith(page.axes) or shape[-len(page.shape) :] != page.shape:
+        raise refusal(
+            path,
+            f"has its image axes in the order {axes}, and its pages would not be images; save "
+            "it with rows and columns last",
+        )
+    lengths = shape[: -len(page.shape)]
+    # A stack may be stored as one page with all others behind it.
+    if stored_pages not in (1, prod(lengths)):
+        raise refusal(
+            path,
+            f"has {stored_pages} pages, and its description says {prod(lengths)}; save it again "
+            "with the program that made it",
+        )
+    return tuple(length for length in lengths if length != 1)

@@ -1,0 +1,213 @@
+"""The formats: how they are recognised, and who reads and writes them.
+
+A format is one line of the table and one module, which has a ``Reader`` and a ``Writer``. The
+module is imported when a file needs it, so that packages for other formats need not be there.
+"""
+
+from __future__ import annotations
+
+import stat
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from integrodiff.install import install_first
+from integrodiff.io.access import ImageReader, ImageWriter, output_refusal, refusal
+
+_HEAD = 600
+"""Bytes that are looked at: a NIfTI header, and some more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format of image files.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    suffixes : tuple of str
+        Endings of file names, in lower case, that stand for it.
+    begins : callable
+        Whether the first bytes of a file are those of this format.
+    module : str
+        The module that reads and writes it.
+    package, extra : str, optional
+        The package it needs that does not come with every installation, and the extra of this
+        package that brings it.
+    folder : bool
+        Whether an image is a folder of files.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    begins: Callable[[bytes], bool]
+    module: str
+    package: str | None = None
+    extra: str | None = None
+    folder: bool = False
+
+    @property
+    def missing(self) -> str | None:
+        """What must be installed first, in words, or None if all is there."""
+        if self.package is None or self.extra is None or has_package(self.package):
+            return None
+        return install_first(f"the format {self.name}", self.package, self.extra)
+
+    def open(self, path: Path) -> ImageReader:
+        """Open a file of this format."""
+        if self.missing is not None:
+            raise refusal(path, self.missing)
+        reader: type[ImageReader] = import_module(self.module).Reader
+        return reader(path)
+
+    def writer(self, path: Path) -> type[ImageWriter]:
+        """Return what writes files of this format."""
+        if self.missing is not None:
+            raise output_refusal(path, self.missing)
+        writer: type[ImageWriter] = import_module(self.module).Writer
+        return writer
+
+
+def has_package(name: str) -> bool:
+    """Return whether a package can be imported."""
+    return find_spec(name) is not None
+
+
+def _magic(*beginnings: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(beginnings)
+
+
+def _is_nifti(head: bytes) -> bool:
+    """Whether a file begins like NIfTI 1 or 2, as it is or compressed by gzip."""
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        except zlib.error:
+            return False
+    # Pairs of files have "i" in place of "+", and are recognised to be refused with a proposal.
+    return head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0")
+
+
+_HERE = "integrodiff.io.formats"
+
+FORMATS = (
+    Format(
+        name="PNG",
+        suffixes=(".png",),
+        begins=_magic(b"\x89PNG\r\n\x1a\n"),
+        module=f"{_HERE}.png",
+    ),
+    Format(
+        name="JPEG",
+        suffixes=(".jpg", ".jpeg"),
+        begins=_magic(b"\xff\xd8\xff"),
+        module=f"{_HERE}.jpeg",
+    ),
+    Format(
+        name="TIFF",
+        suffixes=(".tif", ".tiff"),
+        begins=_magic(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+        module=f"{_HERE}.tiff",
+    ),
+    Format(
+        name="WebP",
+        suffixes=(".webp",),
+        begins=lambda head: head.startswith(b"RIFF") and head[8:12] == b"WEBP",
+        module=f"{_HERE}.webp",
+    ),
+    Format(name="NPY", suffixes=(".npy",), begins=_magic(b"\x93NUMPY"), module=f"{_HERE}.npy"),
+    Format(
+        name="DICOM",
+        suffixes=(".dcm",),
+        begins=lambda head: head[128:132] == b"DICM",
+        module=f"{_HERE}.dicom",
+        package="pydicom",
+        extra="medical",
+    ),
+    Format(
+        name="NIfTI",
+        suffixes=(".nii", ".nii.gz"),
+        begins=_is_nifti,
+        module=f"{_HERE}.nifti",
+        package="nibabel",
+        extra="medical",
+    ),
+    Format(
+        name="OME-Zarr",
+        suffixes=(".zarr",),
+        begins=lambda head: False,
+        module=f"{_HERE}.ome_zarr",
+        package="zarr",
+        extra="zarr",
+        folder=True,
+    ),
+)
+"""All formats that can be read and written."""
+
+SUFFIXES = {suffix: form for form in FORMATS for suffix in form.suffixes}
+"""The formats by the endings of file names."""
+
+_ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
+
+
+def format_of_name(path: Path) -> Format | None:
+    """Return the format that the name of a file stands for, if any."""
+    name = path.name.lower()
+    return next((form for suffix, form in SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def format_of_content(path: Path) -> Format:
+    """Return the format that the first bytes of a file say.
+
+    Raises
+    ------
+    ImageFileError
+        If there is no such file, if it cannot be opened, or if it is of no known format.
+    """
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return _format_of_folder(path)
+        if not stat.S_ISREG(mode):
+            raise refusal(path, "is not a regular file; save the image to a file first")
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD)
+    except FileNotFoundError:
+        raise refusal(path, "there is no such file; check the name") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            raise refusal(path, f"cannot be opened: {error.strerror}") from error
+        raise refusal(path, f"cannot be opened: {error}") from error
+    if not head:
+        raise refusal(path, "is empty; get it again from its source")
+    for form in FORMATS:
+        if form.begins(head):
+            return form
+    *names, last = [form.name for form in FORMATS if not form.folder]
+    raise refusal(
+        path, f"is by its content no {', '.join(names)} or {last} file; convert it to one of them"
+    )
+
+
+def is_image_folder(path: Path) -> bool:
+    """Return whether a path is a folder that is one image, and not one with image files in it."""
+    form = format_of_name(path)
+    named = form is not None and form.folder
+    try:
+        return path.is_dir() and (named or _holds_zarr(path))
+    except (OSError, ValueError):  # what is wrong is reported when it is opened
+        return False
+
+
+def _holds_zarr(path: Path) -> bool:
+    return any((path / name).is_file() for name in _ZARR_FILES)
+
+
+def _format_of_folder(path: Path) -> Format:
+    if _holds_zarr(path):
+        return SUFFIXES[".zarr"]
+    raise refusal(path, "is a folder without a Zarr image; give the name of an image file")

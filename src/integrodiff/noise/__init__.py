@@ -1,0 +1,1 @@
+"""The noise of an image: its level, its variation over the image, and photon noise."""

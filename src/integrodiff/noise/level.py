@@ -1,0 +1,275 @@
+r"""The noise of an image, found from the image itself.
+
+The estimator is that of Liu, Tanaka and Okutomi [1]_: of all 7 x 7 patches take those with weak
+texture, and of their covariance matrix the smallest eigenvalue. A smooth patch varies in few
+directions of the 49-dimensional space, its noise in all of them alike, so in the direction of
+least variance there is noise alone. Which patches are weak depends on the noise level: their
+gradients' sum of squares stays below what noise alone exceeds once in a million times. So the
+two are found in turn.
+
+Three things are added to the published method. The mean of a patch is left out of account, so
+that patches can also be sorted by it: :func:`estimate_poisson_gaussian` finds the noise of dark and
+of bright patches separately, and fits a line to the variances. The smallest eigenvalue of a
+*sampled* covariance is too small by the factor :math:`(1 - \sqrt{49 / n})^2` for n patches
+(Marchenko and Pastur), which matters for small images and is divided out. And patches whose noise
+is cut off are left aside: those that do not vary at all, and those whose mean is within a standard
+deviation of a clipped grey value, black or white.
+
+How far both can be trusted is measured in docs/noise.md.
+
+.. [1] X. Liu, M. Tanaka, M. Okutomi, "Single-image noise level estimation for blind denoising",
+   IEEE Transactions on Image Processing 22 (2013) 5226-5237.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike, NDArray
+
+from integrodiff._checked_image import checked_image
+from integrodiff._checks import finite_number
+from integrodiff.noise.photons import PoissonGaussian
+
+Floats: TypeAlias = NDArray[np.float64]
+
+SIDE = 7
+"""Side of a patch in pixels."""
+
+_DIMENSION = SIDE * SIDE
+_EXCEEDED_BY_NOISE = 1e-6
+_ROUNDS = 2
+# With fewer patches the smallest eigenvalue of their covariance says little.
+_FEWEST_PATCHES = 4 * _DIMENSION
+# More patches than these make an estimate slower, and hardly better.
+_MOST_PATCHES = 2**18
+# A grey value at the end of the range is clipped if this part of all pixels have it.
+_CLIPPED_PART = 0.002
+_CLASSES = 8
+
+
+def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> float | Floats:
+    """Estimate the standard deviation of additive white Gaussian noise.
+
+    Parameters
+    ----------
+    image : array_like
+        Grey image (rows, columns), or multichannel image with a ``channel_axis``, of at least
+        20 x 20 pixels. Integer or real floating point, without NaN or infinite values.
+    channel_axis : int, optional
+        Axis of the channels.
+
+    Returns
+    -------
+    float, or ndarray of float
+        Noise level in the grey levels of the image; with a ``channel_axis`` one for each channel.
+        Zero if there is no noise at all.
+
+    Raises
+    ------
+    ValueError
+        If the image is too small.
+
+    Notes
+    -----
+    Noise that is correlated between neighbouring pixels, as after JPEG compression, resampling
+    or demosaicing, is taken for weaker than it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import estimate_sigma
+    >>> y, x = np.mgrid[:128, :128]
+    >>> noisy = x + y + np.random.default_rng(0).normal(0, 20, x.shape)
+    >>> abs(estimate_sigma(noisy) - 20) < 1
+    True
+    """
+    array = checked_image(image, channel_axis)
+    if channel_axis is None:
+        return _sigma_of(array)
+    return np.array([_sigma_of(channel) for channel in np.moveaxis(array, channel_axis, 0)])
+
+
+def estimate_poisson_gaussian(
+    image: ArrayLike, *, channel_axis: int | None = None, offset: float | None = None
+) -> PoissonGaussian:
+    """Estimate the gain and the readout noise of a detector from one of its images.
+
+    Parameters
+    ----------
+    image : array_like
+        As in :func:`estimate_sigma`. It needs dark and bright parts.
+    channel_axis : int, optional
+        Axis of the channels, which are taken to have the same noise.
+    offset : float, optional
+        Grey value without light. One image says only ``readout**2 - gain * offset``; with the
+        offset given, this says the readout noise. Without it the offset is taken for zero, or if
+        that is impossible, since there are grey values below it, the readout noise is. The
+        stabilised image is the same either way.
+
+    Raises
+    ------
+    ValueError
+        If the image is too small, or its noise does not grow with its brightness.
+
+    Notes
+    -----
+    Patches are sorted by their mean into eight classes; the variance of the noise in each of
+    them is found as in :func:`estimate_sigma`, and a line through them by robust least squares.
+    """
+    known = None if offset is None else finite_number("offset", offset)
+    array = checked_image(image, channel_axis).astype(np.float64)
+    channels = [array] if channel_axis is None else list(np.moveaxis(array, channel_axis, 0))
+    found = np.concatenate([_variances_by_brightness(channel) for channel in channels], axis=1)
+    slope, intercept = _line_through(*found)
+    if known is None and (intercept < 0 or found[0].min() < 0):
+        return PoissonGaussian(gain=slope, offset=-intercept / slope)
+    dark = 0.0 if known is None else known
+    variance = max(intercept + slope * dark, 0.0)
+    return PoissonGaussian(gain=slope, offset=dark, readout=math.sqrt(variance))
+
+
+def _sigma_of(image: NDArray[Any]) -> float:
+    """Estimate the noise level of one channel."""
+    # On the scale of the image itself squares could overflow, or vanish.
+    smallest, span = float(image.min()), float(np.ptp(image.astype(np.float64)))
+    if span == 0:
+        return 0.0
+    scaled = (image.astype(np.float64) - smallest) / span
+    patches, texture = patches_of(scaled)
+    if not len(texture):
+        return 0.0
+    darkest = 0.0 if np.mean(scaled == 0) > _CLIPPED_PART else -math.inf
+    brightest = 1.0 if np.mean(scaled == 1) > _CLIPPED_PART else math.inf
+    weak = _weak_patches(patches, texture, darkest, brightest)
+    # The factor is that of all patches. Where texture leaves few of them, the eigenvalue is
+    # smaller still, but texture among those that are left makes it larger: see docs/noise.md.
+    return span * math.sqrt(least_variance(weak)) / sampling_factor(len(texture))
+
+
+def _weak_patches(
+    patches: Floats, texture: Floats, darkest: float = -math.inf, brightest: float = math.inf
+) -> Floats:
+    """Return the patches with weak texture, none of them at a clipped grey value."""
+    means = patches.mean(axis=1)
+    weak = patches
+    for _ in range(_ROUNDS):
+        variance = least_variance(weak)
+        sigma = math.sqrt(variance)
+        chosen = (
+            (texture < variance * weak_texture())
+            & (means > darkest + sigma)
+            & (means < brightest - sigma)
+        )
+        if chosen.sum() < _FEWEST_PATCHES:
+            break
+        weak = patches[chosen]
+    return weak
+
+
+def _variances_by_brightness(image: Floats) -> Floats:
+    """Return mean, variance of the noise and number of patches for classes of brightness."""
+    patches, texture = patches_of(image)
+    order = np.argsort(patches.mean(axis=1))
+    rows = []
+    for members in np.array_split(order, _CLASSES):
+        if len(members) < _FEWEST_PATCHES:
+            continue
+        weak = _weak_patches(patches[members], texture[members])
+        variance = least_variance(weak) / sampling_factor(len(members)) ** 2
+        if variance > 0:
+            rows.append((weak.mean(), variance, len(weak)))
+    return np.array(rows, np.float64).reshape(-1, 3).T
+
+
+def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[float, float]:
+    """Return slope and intercept of the variance as a function of the mean."""
+    from scipy.optimize import least_squares
+
+    unknown = "give the gain, offset and readout noise, or the noise level of Gaussian noise"
+    if len(means) < 3 or np.ptp(means) == 0:
+        raise ValueError(f"this image has too few grey values to estimate the gain; {unknown}")
+    weights = np.sqrt(counts / counts.max())
+    unit, floor = variances.max(), 1e-9
+    slope, intercept = np.polyfit(means, variances / unit, 1)
+
+    def misfits(line: Floats) -> Floats:
+        # The variance of a variance is proportional to its square, so logarithms count alike.
+        fitted = np.maximum(line[0] * means + line[1], floor)
+        return np.asarray(weights * np.log(fitted / (variances / unit)))
+
+    line = least_squares(misfits, [slope, intercept], loss="soft_l1", f_scale=0.1).x * unit
+    if not line[0] > 0:
+        raise ValueError(f"the noise of this image does not grow with its brightness; {unknown}")
+    return float(line[0]), float(line[1])
+
+
+def patches_of(image: Floats) -> tuple[Floats, Floats]:
+    """Return patches as rows, and how much texture each has, the sum of its squared gradients.
+
+    Patches that do not vary at all have no noise, and are left out.
+
+    Raises
+    ------
+    ValueError
+        If the image has too few patches for any statistics.
+    """
+    count = math.prod(max(length - SIDE + 1, 0) for length in image.shape)
+    if count < _FEWEST_PATCHES:
+        raise ValueError(
+            f"an image of {image.shape[0]} x {image.shape[1]} pixels is too small to estimate "
+            "its noise, which takes 20 x 20; give sigma"
+        )
+    stride = math.ceil(math.sqrt(count / _MOST_PATCHES))
+    across, down = (_squared_central_differences(image, axis) for axis in (1, 0))
+    texture = _windows(across, SIDE, SIDE - 2, stride).sum((2, 3))
+    texture += _windows(down, SIDE - 2, SIDE, stride).sum((2, 3))
+    patches = _windows(image, SIDE, SIDE, stride)
+    varies = texture > 0
+    return patches[varies].reshape(-1, _DIMENSION), texture[varies]
+
+
+def least_variance(patches: Floats) -> float:
+    """Return the smallest eigenvalue of the covariance of patches, but for that of their means."""
+    without_means = patches - patches.mean(axis=1, keepdims=True)
+    eigenvalues = np.linalg.eigvalsh(np.cov(without_means, rowvar=False))
+    return max(float(eigenvalues[1]), 0.0)  # the first, zero, belongs to the means
+
+
+def sampling_factor(count: int) -> float:
+    """Return how much too small the noise level comes out of that many patches."""
+    return 1 - math.sqrt(_DIMENSION / count)
+
+
+@cache
+def weak_texture() -> float:
+    """Return the texture of a patch of pure noise that is hardly ever exceeded.
+
+    For noise of variance one it is a quadratic form in 49 normal variables with the matrix
+    ``forms``; as in the paper it is taken for gamma distributed, by the matrix's rank and trace.
+    """
+    from scipy.special import gammainccinv
+
+    pixels = np.eye(_DIMENSION).reshape(-1, SIDE, SIDE)
+    across = (pixels[:, :, 2:] - pixels[:, :, :-2]).reshape(_DIMENSION, -1) / 2
+    down = (pixels[:, 2:, :] - pixels[:, :-2, :]).reshape(_DIMENSION, -1) / 2
+    forms = across @ across.T + down @ down.T
+    rank, trace = np.linalg.matrix_rank(forms), np.trace(forms)
+    return float(gammainccinv(rank / 2, _EXCEEDED_BY_NOISE) * 2 * trace / rank)
+
+
+def _squared_central_differences(image: Floats, axis: int) -> Floats:
+    """Return the squares of central differences, two fewer than there are pixels."""
+    length = image.shape[axis]
+    ahead, behind = (
+        np.take(image, range(first, length - 2 + first), axis=axis) for first in (2, 0)
+    )
+    return ((ahead - behind) / 2) ** 2
+
+
+def _windows(image: Floats, height: int, width: int, stride: int) -> Floats:
+    return sliding_window_view(image, (height, width))[::stride, ::stride]

@@ -1,0 +1,1 @@
+"""Pictures and measures of quality: compare, explain, demo."""

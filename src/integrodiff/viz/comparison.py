@@ -1,0 +1,159 @@
+"""What ``integrodiff compare`` measures and draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff.viz.sheet import Tile, magnified, sheet
+
+Floats: TypeAlias = NDArray[np.float64]
+
+# Panels are magnified until their longer side has about this many pixels, or made smaller.
+_PANEL = 640
+# Removed noise is drawn around grey; this many standard deviations are black and white.
+_DEVIATIONS = 4.0
+# The part that is shown enlarged, relative to the shorter side, and in pixels.
+_ZOOM_PART, _SMALLEST_ZOOM, _LARGEST_ZOOM = 1 / 4, 48, 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """How close an image is to a clean one; PSNR in dB."""
+
+    psnr: float
+    ssim: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """A square part of an image, in pixels."""
+
+    top: int
+    left: int
+    size: int
+
+    def of(self, image: NDArray[Any]) -> NDArray[Any]:
+        """Return that part."""
+        return image[self.top : self.top + self.size, self.left : self.left + self.size]
+
+
+def quality(image: NDArray[Any], clean: NDArray[Any], data_range: float) -> Quality:
+    """Return PSNR and SSIM of an image, grey or with channels last."""
+    from skimage.metrics import structural_similarity
+
+    one, other = image.astype(np.float64), clean.astype(np.float64)
+    error = float(np.mean((one - other) ** 2))
+    psnr = float("inf") if error == 0 else 10 * np.log10(data_range**2 / error)
+    # The window must fit into the image; seven pixels are the usual one.
+    window = min(7, *(length - 1 + length % 2 for length in image.shape[:2]))
+    ssim = structural_similarity(
+        other,
+        one,
+        data_range=data_range,
+        win_size=window,
+        channel_axis=None if image.ndim == 2 else -1,
+    )
+    return Quality(psnr=float(psnr), ssim=float(ssim))
+
+
+def busiest_region(image: NDArray[Any]) -> Region:
+    """Return the square with the most structure: where gradients are largest in the mean."""
+    from scipy.ndimage import uniform_filter
+
+    grey = image.astype(np.float64) if image.ndim == 2 else image.mean(axis=-1)
+    shorter = min(grey.shape)
+    size = min(max(round(_ZOOM_PART * shorter), _SMALLEST_ZOOM), _LARGEST_ZOOM, shorter)
+    steps = [np.gradient(grey, axis=axis) if grey.shape[axis] > 1 else 0 * grey for axis in (0, 1)]
+    strength = uniform_filter(np.hypot(*steps), size, mode="constant")
+    # Only squares that lie in the image; the filter gives the mean around a pixel.
+    rows, columns = (length - size + 1 for length in grey.shape)
+    start = size // 2
+    inside = strength[start : start + rows, start : start + columns]
+    top, left = np.unravel_index(int(inside.argmax()), inside.shape)
+    return Region(top=int(top), left=int(left), size=size)
+
+
+def comparison_sheet(
+    before: NDArray[Any],
+    after: NDArray[Any],
+    clean: NDArray[Any] | None,
+    region: Region,
+    data_range: float,
+) -> NDArray[np.uint8]:
+    """Return one picture of both images, the difference, the clean image, and all of it enlarged.
+
+    Parameters
+    ----------
+    before, after, clean : ndarray
+        Images of the same shape, grey or with three channels last.
+    region : Region
+        What is shown enlarged in the lower row, and framed in the upper one.
+    data_range : float
+        For the PSNR that is written above the images.
+    """
+    removed = before.astype(np.float64) - after.astype(np.float64)
+    images = {"before": before, "after": after} | ({} if clean is None else {"clean": clean})
+    ends = _display_range(*images.values())
+    shown = {name: _as_bytes(image, *ends) for name, image in images.items()}
+    reach = max(_DEVIATIONS * float(removed.std()), 1e-12 * data_range)
+    shown["removed"] = _as_bytes(removed, -reach, reach)
+    labels = {"removed": f"sd {removed.std():.3g}"}
+    if clean is not None:
+        for name in ("before", "after"):
+            labels[name] = f"{quality(images[name], clean, data_range).psnr:.2f} dB"
+    upper = [
+        Tile(_panel(_framed(pixels, region)), name, labels.get(name, ""))
+        for name, pixels in shown.items()
+    ]
+    wide = upper[0].pixels.shape[1]
+    factor = max(wide // region.size, 1)
+    where = f"{region.size} x {region.size} at row {region.top}, column {region.left}"
+    lower = [
+        Tile(magnified(region.of(pixels), factor), where if number == 0 else "", f"x {factor}")
+        for number, pixels in enumerate(shown.values())
+    ]
+    return sheet([upper, lower])
+
+
+def _display_range(*images: NDArray[Any]) -> tuple[float, float]:
+    """Return the grey values for black and white, the same for all images."""
+    if all(image.dtype == np.uint8 for image in images):
+        return 0.0, 255.0
+    # Noise and single hot pixels must not make everything else dark: the last image is the
+    # clean or the denoised one.
+    low, high = np.percentile(images[-1].astype(np.float64), [0.1, 99.9])
+    return (float(low), float(high)) if high > low else (float(low), float(low) + 1)
+
+
+def _as_bytes(image: NDArray[Any], black: float, white: float) -> NDArray[np.uint8]:
+    scaled = (image.astype(np.float64) - black) * (255 / (white - black))
+    return np.asarray(np.rint(scaled.clip(0, 255)), np.uint8)
+
+
+def _framed(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]:
+    """Draw a yellow frame of one pixel around a part, on a copy in colour."""
+    coloured = image[..., None].repeat(3, axis=-1) if image.ndim == 2 else image.copy()
+    top, left = max(region.top - 1, 0), max(region.left - 1, 0)
+    bottom, right = (
+        min(start + region.size, length - 1)
+        for start, length in zip((region.top, region.left), image.shape[:2], strict=True)
+    )
+    yellow = np.array([255, 210, 0], np.uint8)
+    coloured[[top, bottom], left : right + 1] = yellow
+    coloured[top : bottom + 1, [left, right]] = yellow
+    return coloured
+
+
+def _panel(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Magnify a small image by a whole number, or make a large one smaller by averaging."""
+    from PIL import Image
+
+    longer = max(image.shape[:2])
+    if longer <= _PANEL:
+        return magnified(image, _PANEL // longer)
+    height, width = (max(round(length * _PANEL / longer), 1) for length in image.shape[:2])
+    return np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BOX))

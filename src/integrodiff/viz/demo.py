@@ -1,0 +1,83 @@
+"""What ``integrodiff demo`` computes and draws."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff._denoise import denoise
+from integrodiff.viz.sheet import Tile, magnified, sheet
+
+_MODELS = ("pm", "eed", "iad", "iad-plus")
+_PEAK = 255.0
+_COLUMNS = 3
+_ZOOM = 2
+# Head, camera and tripod of the cameraman, with grass and sky: edges, texture and flat parts.
+_SHOWN = (slice(60, 284), slice(130, 354))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One image of the comparison, and how good it is."""
+
+    title: str
+    image: NDArray[Any]
+    psnr: float | None = None
+    ssim: float | None = None
+    model: str | None = None
+    seconds: float | None = None
+
+
+def panels(sigma: float, *, seed: int, engine: str) -> list[Panel]:
+    """Return the clean and the noisy sample image, and the results of all models.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of the noise that is added; the sum is not clipped.
+    seed : int
+        Seed of the noise.
+    engine : str
+        Who computes.
+    """
+    from skimage.data import camera
+
+    clean = camera().astype(np.float32)
+    noise = np.random.default_rng(seed).normal(0, sigma, clean.shape)
+    noisy = (clean + noise).astype(np.float32)
+    # Whatever an engine does only once, such as importing PyTorch, is no part of the times.
+    denoise(noisy[:16, :16], sigma, model="pm", data_range=_PEAK, engine=engine)
+    results = [Panel(title="clean", image=clean), _measured("noisy", noisy, clean)]
+    for name in _MODELS:
+        start = time.perf_counter()
+        result = denoise(noisy, sigma, model=name, data_range=_PEAK, engine=engine)
+        seconds = time.perf_counter() - start
+        results.append(replace(_measured(name.upper(), result, clean), model=name, seconds=seconds))
+    return results
+
+
+def comparison(results: list[Panel]) -> NDArray[np.uint8]:
+    """Return all panels on one white sheet, with a label above each; grey, of 8 bits."""
+    tiles = []
+    for panel in results:
+        shown = np.rint(panel.image[_SHOWN]).clip(0, _PEAK).astype(np.uint8)
+        quality = "" if panel.psnr is None else f"{panel.psnr:.2f} dB"
+        tiles.append(Tile(magnified(shown, _ZOOM), panel.title, quality))
+    return sheet([tiles[i : i + _COLUMNS] for i in range(0, len(tiles), _COLUMNS)])
+
+
+def _measured(title: str, image: NDArray[Any], clean: NDArray[Any]) -> Panel:
+    """Return the panel of an image with its distance from the clean one."""
+    from skimage.metrics import structural_similarity
+
+    error = np.mean(np.square(image - clean, dtype=np.float64))
+    return Panel(
+        title=title,
+        image=image,
+        psnr=float(10 * np.log10(_PEAK**2 / error)),
+        ssim=float(structural_similarity(clean, image, data_range=_PEAK)),
+    )

@@ -1,0 +1,230 @@
+"""The picture of an :class:`~integrodiff.viz.explanation.Explanation`, by Matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff.viz.drawing import new_figure
+from integrodiff.viz.explanation import Diffusivity, Explanation, Structure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+_WIDTH = 14.0
+_MOST_SNAPSHOTS = 6
+_MOST_SCALES = 8
+_FEWEST_COLUMNS = 4
+_TITLE, _SMALL = 10, 8
+
+
+def draw(explanation: Explanation, title: str) -> Figure:
+    """Return the figure: the image, its structure, its diffusivities, and its steps."""
+    height, width = explanation.images[0].shape
+    shape = min(max(height / width, 0.4), 2.0)
+    rows = _rows_of_diffusivities(explanation)
+    columns = max(_FEWEST_COLUMNS, *(len(row) for _, row in rows))
+    heights = [
+        shape * _WIDTH / 4,
+        shape * _WIDTH / 4,
+        *(shape * _WIDTH / columns + 0.2 for _ in rows),
+        shape * _WIDTH / _snapshot_count(explanation),
+        2.6,
+    ]
+    heights = [value + 0.6 for value in heights]
+    figure = new_figure(_WIDTH, sum(heights) + 0.5)
+    figure.suptitle(title, fontsize=_TITLE + 3)
+    subfigures = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
+    parts = iter(np.asarray(subfigures).ravel())
+    _draw_images(next(parts), explanation)
+    _draw_structure(next(parts), explanation)
+    for heading, row in rows:
+        _draw_diffusivities(next(parts), heading, row, columns)
+    _draw_snapshots(next(parts), explanation)
+    _draw_curves(next(parts), explanation)
+    return figure
+
+
+def _draw_images(part: SubFigure, explanation: Explanation) -> None:
+    """Draw the image, the result, and what was removed."""
+    before, after = explanation.images[0], explanation.images[-1]
+    removed = before - after
+    _heading(part, "What goes in, what comes out, and what is removed")
+    axes = part.subplots(1, 4)
+    _show(axes[0], before, "input", grey=True)
+    _show(axes[1], after, f"after {len(explanation.images) - 1} steps", grey=True)
+    reach = 4 * explanation.sigma
+    text = f"removed: standard deviation {removed.std():.1f}"
+    _show(axes[2], removed, text, cmap="gray", vmin=-reach, vmax=reach)
+    axes[3].hist(removed.ravel(), bins=100, range=(-reach, reach), density=True, color="0.6")
+    grey = np.linspace(-reach, reach, 200)
+    normal = np.exp(-((grey / explanation.sigma) ** 2) / 2)
+    axes[3].plot(grey, normal / (explanation.sigma * np.sqrt(2 * np.pi)), "C3", linewidth=1)
+    axes[3].set_title(f"removed (grey), and noise of {explanation.sigma:.3g} (line)", fontsize=9)
+    axes[3].set_yticks([])
+    axes[3].tick_params(labelsize=_SMALL)
+    axes[3].set_xlabel("grey levels", fontsize=_SMALL)
+
+
+def _draw_structure(part: SubFigure, explanation: Explanation) -> None:
+    """Draw strength, coherence and orientation of the structure tensor."""
+    structure = explanation.structure
+    when = "input" if explanation.step == 0 else f"image after step {explanation.step}"
+    _heading(part, f"What the multiscale structure tensor sees in the {when}")
+    axes = part.subplots(1, 4)
+    highest = float(np.percentile(structure.strength, 99.5)) or 1.0
+    _show(
+        axes[0], structure.strength, "strength of edges [grey levels / pixel]",
+        cmap="magma", vmin=0, vmax=highest, bar=part,
+    )  # fmt: skip
+    _show(
+        axes[1], structure.coherence, "coherence: 0 no direction, 1 one direction",
+        cmap="viridis", vmin=0, vmax=1, bar=part,
+    )  # fmt: skip
+    _show(axes[2], orientation_picture(structure, highest), "orientation, where edges are strong")
+    _draw_wheel(axes[3])
+
+
+def orientation_picture(structure: Structure, highest: float) -> NDArray[np.float64]:
+    """Return orientation as hue, coherence as saturation, and strength as brightness."""
+    from matplotlib.colors import hsv_to_rgb
+
+    bright = np.sqrt(np.clip(structure.strength / highest, 0, 1))
+    colours: NDArray[np.float64] = hsv_to_rgb(
+        np.stack([structure.orientation / np.pi, structure.coherence, bright], axis=-1)
+    )
+    return colours
+
+
+def _draw_wheel(axes: Axes) -> None:
+    """Draw which colour stands for which orientation: a star of lines."""
+    from matplotlib.colors import hsv_to_rgb
+
+    for angle in np.linspace(0, np.pi, 24, endpoint=False):
+        x, y = np.cos(angle), np.sin(angle)
+        # The rows of an image count downwards, and so do the angles.
+        colour = tuple(hsv_to_rgb([angle / np.pi, 1, 1]))
+        axes.plot([-x, x], [y, -y], color=colour, linewidth=5, solid_capstyle="round")
+    axes.set_aspect("equal")
+    axes.set_xlim(-1.6, 1.6)
+    axes.set_ylim(-1.6, 1.6)
+    axes.set_title("colour of an edge that runs this way", fontsize=9)
+    axes.set_axis_off()
+
+
+def _rows_of_diffusivities(explanation: Explanation) -> list[tuple[str, list[Diffusivity]]]:
+    """Return headings and the scales to draw below each; isotropic terms need one row only."""
+    rows: list[tuple[str, list[Diffusivity]]] = []
+    orders = sorted({item.order for item in explanation.diffusivities})
+    for order in orders:
+        items = [item for item in explanation.diffusivities if item.order == order]
+        chosen = [items[i] for i in _spread(len(items), _MOST_SCALES)]
+        which = {1: "gradient", 2: "second derivatives"}.get(order, f"derivatives of order {order}")
+        if all(np.array_equal(item.across, item.along) for item in chosen):
+            rows.append((f"Diffusivity at each scale ({which}), in all directions", chosen))
+        else:
+            rows.append((f"Diffusivity at each scale ({which}), across structures", chosen))
+            along = [_turned(item) for item in chosen]
+            rows.append((f"Diffusivity at each scale ({which}), along structures", along))
+    return rows
+
+
+def _turned(item: Diffusivity) -> Diffusivity:
+    from dataclasses import replace
+
+    return replace(item, across=item.along, along=item.across)
+
+
+def _draw_diffusivities(
+    part: SubFigure, heading: str, row: Sequence[Diffusivity], columns: int
+) -> None:
+    """Draw one row of diffusivities."""
+    _heading(part, f"{heading}: dark stops, bright flows")
+    axes = part.subplots(1, columns, squeeze=False)[0]
+    for item, place in zip(row, axes, strict=False):
+        text = (
+            f"scale {item.scale:.3g}, contrast {item.contrast:.3g}\nmean {item.across.mean():.2f}"
+        )
+        _show(place, item.across, text, cmap="cividis", vmin=0, vmax=1)
+    for place in axes[len(row) :]:
+        place.set_axis_off()
+
+
+def _draw_snapshots(part: SubFigure, explanation: Explanation) -> None:
+    """Draw the image at some of the steps."""
+    _heading(part, "How the image evolves over the steps")
+    count = _snapshot_count(explanation)
+    axes = part.subplots(1, count, squeeze=False)[0]
+    for place, step in zip(axes, _spread(len(explanation.images), count), strict=True):
+        text = "input" if step == 0 else f"after step {step}"
+        _show(place, explanation.images[step], text, grey=True)
+
+
+def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
+    """Draw the numbers of the process and what the steps do."""
+    from matplotlib.ticker import NullFormatter
+
+    _heading(part, "In numbers")
+    axes = part.subplots(1, 4)
+    steps = range(len(explanation.images))
+    axes[0].plot(steps, explanation.removed, "o-", markersize=3)
+    axes[0].axhline(explanation.sigma, color="C3", linewidth=1, label="noise level")
+    axes[0].legend(fontsize=_SMALL)
+    _label(axes[0], "standard deviation of what is removed", "step", "grey levels")
+    axes[0].set_ylim(bottom=0)
+    axes[1].plot(steps[1:], explanation.changes, "o-", markersize=3)
+    axes[1].set_ylim(bottom=0)
+    _label(axes[1], "root mean square of one step's change", "step", "grey levels")
+    for order in sorted({item.order for item in explanation.diffusivities}):
+        items = [item for item in explanation.diffusivities if item.order == order]
+        scales = [item.scale for item in items]
+        for place, values in (
+            (axes[2], [item.weight for item in items]),
+            (axes[3], [item.contrast for item in items]),
+        ):
+            place.plot(scales, values, "o-", markersize=3, label=f"order {order}")
+            place.set_xscale("symlog" if min(scales) == 0 else "log")
+            place.set_yscale("log")
+            for axis in (place.xaxis, place.yaxis):
+                axis.set_minor_formatter(NullFormatter())
+    _label(axes[2], "weight of each scale in the flow", "scale [pixels]", "")
+    _label(axes[3], "contrast parameter of each scale", "scale [pixels]", "grey levels / pixel")
+    axes[2].legend(fontsize=_SMALL)
+
+
+def _show(
+    axes: Axes, image: NDArray[Any], title: str, *, grey: bool = False, bar: Any = None, **how: Any
+) -> None:
+    """Draw an image; grey ones on the scale [0, 255]."""
+    if grey:
+        how = {"cmap": "gray", "vmin": 0, "vmax": 255}
+    drawn = axes.imshow(image, interpolation="nearest", **how)
+    axes.set_title(title, fontsize=9)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if bar is not None:
+        bar.colorbar(drawn, ax=axes, fraction=0.046, pad=0.02).ax.tick_params(labelsize=_SMALL)
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=9)
+    axes.set_xlabel(x, fontsize=_SMALL)
+    axes.set_ylabel(y, fontsize=_SMALL)
+    axes.tick_params(labelsize=_SMALL)
+
+
+def _heading(part: SubFigure, text: str) -> None:
+    part.suptitle(text, fontsize=_TITLE, fontweight="bold", x=0.01, horizontalalignment="left")
+
+
+def _snapshot_count(explanation: Explanation) -> int:
+    return min(_MOST_SNAPSHOTS, len(explanation.images))
+
+
+def _spread(length: int, count: int) -> list[int]:
+    """Return up to ``count`` whole numbers below ``length``, the first and the last among them."""
+    return sorted({round(float(x)) for x in np.linspace(0, length - 1, min(count, length))})

@@ -1,0 +1,332 @@
+"""``integrodiff denoise`` for many files: plans, failures, reports, processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+import worker_tasks
+import zarr
+from batches import in_turn, names
+from command_line import run
+from image_samples import values
+from PIL import Image
+from typer.testing import Result
+
+from integrodiff.cli.batch import workers
+from integrodiff.cli.batch.run import _split
+from integrodiff.cli.batch.workers import Death, Word, worked_off
+
+OPTIONS = ("--sigma", 20, "--engine", "numpy", "--model", "pm")
+
+
+def denoise(*arguments: object, **more: Any) -> Result:
+    return run("denoise", *arguments, *OPTIONS, **more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three images, one of them in a folder, and others that are to be left alone."""
+    path = tmp_path / "in"
+    (path / "sub").mkdir(parents=True)
+    Image.fromarray(values(20, 24)).save(path / "a.png")
+    tifffile.imwrite(path / "b.tif", values(20, 24, dtype="uint16"))
+    Image.fromarray(values(9, 8)).save(path / "sub" / "a.png")
+    (path / "notes.txt").write_text("no image")
+    (path / ".0123456789abcdef.part.png").write_bytes(b"of a run that was killed")
+    return path
+
+
+# ---- the plan ----
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_file_of_a_folder_is_denoised_as_by_itself(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    result = denoise(folder, out)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert names(out) == ["a.png", "b.tif"]
+    assert f"{folder / 'b.tif'} -> {out / 'b.tif'}: 24 x 20, uint16" in result.stderr
+    assert f"note: {folder}: files without a suffix of an image are left out: 1" in result.stderr
+    denoise(folder / "b.tif", tmp_path / "single.tif")
+    assert (tmp_path / "single.tif").read_bytes() == (out / "b.tif").read_bytes()
+    quiet = denoise(folder, tmp_path / "quiet", "--quiet").stderr.splitlines()
+    assert [line.split(":")[0] for line in quiet] == ["note", "warning"]
+
+
+@pytest.mark.usefixtures("one_process")
+def test_recursive_keeps_folders_and_never_reads_its_own_outputs(folder: Path) -> None:
+    out = folder / "out"
+    assert denoise(folder, out, "-r").exit_code == 0
+    assert names(out) == ["a.png", "b.tif", "sub/a.png"]
+    assert denoise(folder, out, "-r", "--overwrite").exit_code == 0
+    assert denoise(folder / ".." / "in", out, "--resume", "-r").exit_code == 0
+    assert names(out) == ["a.png", "b.tif", "sub/a.png"]
+    pattern = denoise(folder / "**" / "*.png", out, "--overwrite")
+    assert pattern.exit_code == 0, pattern.output
+    assert names(out) == ["a.png", "b.tif", "sub/a.png"]
+
+
+@pytest.mark.usefixtures("one_process")
+def test_patterns_and_formats(folder: Path, tmp_path: Path) -> None:
+    assert denoise(folder / "*.png", tmp_path / "one").exit_code == 0
+    assert names(tmp_path / "one") == ["a.png"]
+    result = denoise(folder / "**" / "*.*g", tmp_path / "all", "--format", "TIF")
+    assert result.exit_code == 0
+    assert names(tmp_path / "all") == ["a.tif", "sub/a.tif"]
+    assert denoise(folder / "a.png", tmp_path / "one", "--overwrite").exit_code == 0
+    assert denoise(folder / "b.tif", f"{tmp_path / 'slash'}/").exit_code == 0
+    assert names(tmp_path / "slash") == ["b.tif"]
+    nothing = denoise(folder / "*.webp", tmp_path / "all")
+    assert (nothing.exit_code, nothing.stderr.count("no file matches")) == (3, 1)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_folder_that_is_an_image_is_one(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    zarr.create_array(tmp_path / "in" / "a.zarr", data=values(20, 24))
+    for name, options in (("x", ["-r"]), ("y", [])):
+        source = tmp_path / "in" if name == "x" else tmp_path / "in" / "**" / "*"
+        result = denoise(source, tmp_path / name, *options)
+        assert result.exit_code == 0, result.output
+        assert [path.name for path in (tmp_path / name).glob("[!.]*")] == ["a.zarr"]
+    again = denoise(tmp_path / "in", tmp_path / "x", "--resume", "--json", "-")
+    assert json.loads(again.stdout)["counts"]["skipped"] == 1
+
+
+def collisions(folder: Path) -> list[tuple[list[object], int, str]]:
+    a, b, out = folder / "a.png", folder / "b.tif", folder.parent / "out"
+    os.link(a, folder / "sub" / "linked.png")
+    Image.fromarray(values(9, 8)).save(folder / "b.png")
+    return [
+        ([a, folder / "sub" / "a.png", out], 2, "would both become"),
+        ([b, folder / "b.png", out, "--format", "png"], 2, "would both become"),
+        ([folder, folder], 4, "is the input folder itself"),
+        ([folder, folder / "sub" / ".."], 4, "is the input folder itself"),
+        ([a, b, folder], 4, "inputs are never changed"),
+        # Its output a.png is the same file as the input linked.png.
+        ([folder / "sub", folder, "--overwrite"], 4, "inputs are never changed"),
+        ([a, b, a], 4, "is not a folder"),
+        ([a, b, folder.parent / "new.png"], 2, "several outputs need a folder"),
+        ([folder, "-"], 3, "without a Zarr image"),
+        ([a, "-", out], 2, "cannot be one of several"),
+        ([a, "-", "--json", "-"], 2, "both go to the standard output"),
+        ([a, out / "o.png", "--resume", "--jobs", 2], 2, "--resume, --jobs is for several"),
+        ([a, out / "o.png", "--format", "png"], 2, "--format is said by the suffix"),
+        ([folder, out, "--format", "gif"], 2, "--format must be one of png"),
+        ([folder, out, "--jobs", "0"], 2, "--jobs"),
+        ([folder, out, "--colour", "red"], 2, "--colour must be one of"),
+        ([folder, out, "--json", a], 4, "not an earlier report"),
+        ([folder, out, "--json", out / "a.png"], 2, "is an output"),
+        ([folder, out, "--json", out / "no" / "r.json"], 4, "does not exist"),
+        ([folder.parent / "none", out / "o.png"], 4, "folder does not exist"),
+    ]
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("number", range(20))
+def test_refused_before_anything_is_computed(folder: Path, number: int) -> None:
+    arguments, code, message = collisions(folder)[number]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = denoise(*arguments)
+    assert result.exit_code == code, result.output
+    assert message in result.stderr
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert not list(folder.parent.glob("out/[!.]*"))
+
+
+def test_a_folder_without_images(tmp_path: Path) -> None:
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    result = denoise(tmp_path / "in", tmp_path / "out")
+    assert result.exit_code == 3
+    assert "no image file in this folder; with --recursive" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+# ---- failures and reports ----
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_bad_file_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
+    (folder / "a2.png").write_bytes((folder / "a.png").read_bytes()[:60])
+    (folder / "blocked.tif").mkdir()
+    Image.fromarray(values(3, 3)).save(folder / "tiny.png")
+    out, report = tmp_path / "out", tmp_path / "out" / "report.json"
+    words = ("--engine", "numpy", "--model", "pm", "--json", report)
+    result = run("denoise", folder, out, *words)
+    assert result.exit_code == 5
+    assert f"error: {folder / 'a2.png'}: " in result.stderr
+    assert f"error: {folder / 'tiny.png'}: " in result.stderr
+    assert "2 of 4 files failed: a2.png, tiny.png" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert names(out) == ["a.png", "b.tif", "report.json"]
+    found = json.loads(report.read_text())
+    assert found["exit_code"] == 5
+    assert found["counts"] == {"done": 2, "skipped": 0, "failed": 2, "not reached": 0}
+    done, bad, _, tiny = found["files"]
+    assert (done["status"], done["output"], done["message"]) == ("done", str(out / "a.png"), "")
+    assert (done["height"], done["width"], done["pages"]) == (20, 24, 1)
+    assert done["noise"]["estimated"] is True
+    assert done["noise"]["sigma"][0] > 0
+    assert done["seconds"] > 0
+    assert (bad["status"], bad["exit_code"], bad["noise"]) == ("failed", 3, None)
+    assert bad["message"].startswith(str(folder / "a2.png"))
+    assert tiny["exit_code"] == 2
+    again = run("denoise", folder, out, *words, "--resume")
+    assert again.exit_code == 5
+    found = json.loads(report.read_text())
+    assert found["counts"] == {"done": 0, "skipped": 2, "failed": 2, "not reached": 0}
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_missing_file_among_others(folder: Path, tmp_path: Path) -> None:
+    result = denoise(folder / "a.png", folder / "missing.png", tmp_path / "out", "--json", "-")
+    assert result.exit_code == 5
+    assert [file["status"] for file in json.loads(result.stdout)["files"]] == ["done", "failed"]
+
+
+def test_report_about_one_file(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o.tif"
+    result = denoise(folder / "b.tif", out, "--json", "-", "--quiet")
+    (entry,) = json.loads(result.stdout)["files"]
+    assert entry["noise"] == {"sigma": [20.0], "estimated": False}
+    assert len(entry["warnings"]) == result.stderr.count("warning: ") == 1
+    failed = denoise(folder / "notes.txt", tmp_path / "p.tif", "--json", "-")
+    report = json.loads(failed.stdout)
+    assert failed.exit_code == report["exit_code"] == report["files"][0]["exit_code"] == 3
+    assert "error: " + report["files"][0]["message"] in failed.stderr
+    assert report["options"]["model"] == "pm"
+
+
+@pytest.mark.usefixtures("one_process")
+def test_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm"}
+    result = denoise(folder, tmp_path / "out", env=terminal)
+    assert result.exit_code == 0
+    assert "2/2 files" in result.stderr
+    assert "left" in result.stderr
+    assert "100%" in result.stderr
+    assert "done" in result.stderr.rsplit("megapixels", 1)[1]
+
+
+# ---- processes ----
+
+
+@pytest.mark.parametrize(
+    ("wanted", "files", "processors", "threads", "expected"),
+    [
+        (1, 9, 8, 8, (1, 8)),
+        (2, 9, 8, 8, (2, 4)),
+        (3, 9, 8, 8, (3, 2)),
+        (99, 99, 8, 8, (8, 1)),
+        (4, 2, 8, 8, (2, 4)),
+        (2, 9, 8, 3, (2, 3)),
+        (2, 9, 8, 6, (2, 4)),
+        (2, 9, 1, 1, (1, 1)),
+        (2, 9, 1, 7, (1, 1)),
+    ],
+)
+def test_processors_are_divided(
+    wanted: int, files: int, processors: int, threads: int, expected: tuple[int, int]
+) -> None:
+    assert _split(wanted, files, processors, threads) == expected
+
+
+def test_a_process_that_dies_takes_no_task_with_it() -> None:
+    found: dict[int, Any] = {}
+    news = []
+    for task, word in worked_off(range(7), worker_tasks.square, processes=2, threads=1):
+        if word.result is None:
+            news.append((task, word.news))
+        else:
+            found[task] = word.result
+    assert {task: result for task, result in found.items() if task not in (3, 4)} == {
+        task: task * task for task in (0, 1, 2, 5, 6)
+    }
+    assert isinstance(found[3], Death)
+    assert "died (Killed)" in str(found[3])
+    assert "exit code 7" in str(found[4])
+    assert sorted(news) == [(task, 0.5) for task in (0, 1, 2, 5, 6)]
+
+
+def test_processes_have_the_threads_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "11")
+    monkeypatch.delenv("INTEGRODIFF_THREADS", raising=False)
+    (found,) = worked_off([0], worker_tasks.threads, processes=1, threads=3)
+    assert found[1].result == (3, "3")
+    assert os.environ["OMP_NUM_THREADS"] == "11"
+    assert "INTEGRODIFF_THREADS" not in os.environ
+
+
+def test_a_dead_process_is_a_failed_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deadly(tasks: list[Any], work: Callable[..., Any], **_: int) -> Generator[Any, None, None]:
+        yield tasks[0], Word(Death(-9))
+        yield from in_turn(tasks[1:], work)
+
+    monkeypatch.setattr(workers, "worked_off", deadly)
+    result = denoise(folder, tmp_path / "out", "--json", "-")
+    assert result.exit_code == 5
+    dead, done = json.loads(result.stdout)["files"]
+    assert (dead["status"], dead["exit_code"], done["status"]) == ("failed", 1, "done")
+    assert dead["message"].startswith(f"{folder / 'a.png'}: its process died")
+
+
+def test_several_jobs_give_what_one_gives(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("integrodiff.engines.cpu_count", lambda: 2)
+    (folder / "c.png").write_bytes(b"broken")
+    many = denoise(folder, tmp_path / "many", "-r", "--jobs", 3, "--json", "-")
+    assert many.exit_code == 5
+    assert "--jobs 3 is more than there are processors; 2 are used" in many.stderr
+    inputs = [Path(file["input"]).name for file in json.loads(many.stdout)["files"]]
+    assert inputs == ["a.png", "b.tif", "c.png", "a.png"]
+    monkeypatch.setattr(workers, "worked_off", in_turn)
+    assert denoise(folder, tmp_path / "one", "-r").exit_code == 5
+    assert names(tmp_path / "many") == names(tmp_path / "one") == ["a.png", "b.tif", "sub/a.png"]
+    for name in names(tmp_path / "one"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
+
+
+def test_an_interruption_leaves_nothing_half_done(tmp_path: Path) -> None:
+    """A real Ctrl-C, which all processes get, while two images are computed."""
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        np.save(tmp_path / "in" / f"{number}.npy", values(1200, 1200))
+    out, report = tmp_path / "out", tmp_path / "report.json"
+    words = ["denoise", tmp_path / "in", out, "--jobs", 2, "--json", report, *OPTIONS]
+    code = (
+        "import signal; from integrodiff.cli import main; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, words)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(out.glob(".*.part*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, ""), stderr
+    assert stderr.endswith("the same command with --resume goes on from here\ninterrupted\n")
+    assert "Traceback" not in stderr
+    assert list(out.iterdir()) == []
+    found = json.loads(report.read_text())
+    assert (found["exit_code"], found["counts"]["not reached"]) == (130, 3)

@@ -1,0 +1,109 @@
+"""The command line besides ``denoise``: help, version, ``info`` and ``demo``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import run
+from image_samples import HEIGHT, WIDTH, values
+from PIL import Image
+
+import integrodiff
+from integrodiff import engines
+from integrodiff.engines.torch import TorchEngine
+
+
+def test_installed_command(tmp_path: Path) -> None:
+    source = tmp_path / "in.png"
+    Image.fromarray(values(HEIGHT, WIDTH)).save(source)
+    command = Path(sys.executable).with_name("integrodiff")
+    for start in ([str(command)], [sys.executable, "-m", "integrodiff.cli"]):
+        done = subprocess.run([*start, "--version"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"integrodiff {integrodiff.__version__}\n"
+    words = ["denoise", str(source), str(tmp_path / "out.png"), "--sigma", "20", "--model", "pm"]
+    done = subprocess.run([str(command), *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1
+    done = subprocess.run([str(command), *words], capture_output=True, text=True)
+    assert done.returncode == 4
+
+
+def test_help_is_quick() -> None:
+    code = (
+        "import sys; sys.argv[1:] = ['denoise', '--help']\nfrom integrodiff.cli import main\n"
+        "try: main()\nexcept SystemExit: print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for heavy in ("numpy", "scipy", "skimage", "PIL", "tifffile", "torch"):
+        assert f"'{heavy}'" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["denoise", "demo", "info"])
+def test_help(command: str) -> None:
+    text = run(command, "--help").stdout
+    assert f"integrodiff {command}" in text.split("Example", 1)[1]
+    for word in ("Exit codes", "INTEGRODIFF_DEBUG=1", "130: interrupted"):
+        assert word in text
+    if command == "denoise":
+        assert "|".join(engines.ENGINE_NAMES) in text
+        assert all(name in text for name in integrodiff.MODEL_NAMES)
+
+
+def test_no_arguments_show_help() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "denoise" in result.output
+    assert "demo" in result.output
+
+
+def test_info() -> None:
+    text = run("info").stdout
+    assert ".nii.gz" in text
+    simd = np.show_config(mode="dicts")["SIMD Extensions"]
+    words = [integrodiff.__version__, np.__version__, *simd["baseline"], *simd["found"]]
+    words += [*engines.ENGINES, *integrodiff.MODEL_NAMES, "GPU", "processors"]
+    words += [integrodiff.load_model("iad").provenance["status"]]
+    assert [word for word in words if word not in text] == []
+
+
+def test_info_survives_a_broken_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object) -> str:
+        raise OSError("libtorch.so: not an object file")
+
+    monkeypatch.setattr(TorchEngine, "unavailable", lambda self: None)
+    monkeypatch.setattr(TorchEngine, "threads", broken)
+    result = run("info")
+    assert result.exit_code == 0
+    assert "cannot be loaded (libtorch.so" in result.stdout
+
+
+def test_demo(tmp_path: Path) -> None:
+    target = tmp_path / "demo.png"
+    words = ("demo", "--output", target, "--engine", "numpy", "--sigma", "50", "--seed", "0")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    assert f"is in {target}" in result.stderr
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    psnr = {name: float(next(w for w in rows[name] if "." in w)) for name in ("noisy", "PM", "IAD")}
+    assert psnr["noisy"] == pytest.approx(14.14, abs=0.05)
+    assert psnr["IAD"] > psnr["PM"] > psnr["noisy"] + 10
+    with Image.open(target) as picture:
+        assert picture.mode == "L"
+        assert picture.width > picture.height > 800
+    before = target.read_bytes()
+    assert run(*words).exit_code == 4
+    assert target.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [("--sigma", "0", 2), ("--seed", "-1", 2), ("--engine", "x", 2), ("--output", "x.bmp", 4)],
+)
+def test_demo_refuses(tmp_path: Path, option: str, value: str, code: int) -> None:
+    result = run("demo", "--output", tmp_path / "demo.png", option, value)
+    assert result.exit_code == code
+    assert list(tmp_path.iterdir()) == []

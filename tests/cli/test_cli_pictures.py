@@ -1,0 +1,278 @@
+"""``integrodiff compare`` and ``integrodiff explain``: pictures, numbers, and files left alone."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from cases import FEW_SCALES, MODELS
+from command_line import run
+from numpy.typing import NDArray
+from PIL import Image
+
+from integrodiff import load_model, save_model
+from integrodiff.models import CompactDiffusion, PowerLaws
+from integrodiff.stages import evolve
+from integrodiff.viz.comparison import Region, busiest_region, comparison_sheet, quality
+from integrodiff.viz.explanation import explain
+from integrodiff.viz.sheet import Tile, sheet
+
+TWO_ORDERS = CompactDiffusion(
+    tau=0.05,
+    steps=3,
+    law=PowerLaws(
+        strengths=(1.0, 0.3),
+        exponents=(0.5, 0.5),
+        decays=(0.1, 0.1),
+        contrasts=(1.0, 1.0),
+        contrast_exponents=(1.0, 1.0),
+    ),
+    scales=FEW_SCALES,
+)
+
+
+def clean_image(*channels: int) -> NDArray[np.float64]:
+    y, x = np.mgrid[:60, :80]
+    image = 60.0 + x + 90 * ((y - 40) ** 2 + (x - 55) ** 2 < 150)
+    return image if not channels else np.stack([image, 0.8 * image, image[::-1]], axis=-1)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    rng = np.random.default_rng(0)
+    images = {"clean": clean_image(), "noisy": clean_image() + rng.normal(0, 15, (60, 80))}
+    images["denoised"] = images["clean"] + rng.normal(0, 4, (60, 80))
+    paths = {}
+    for name, image in images.items():
+        paths[name] = tmp_path / f"{name}.png"
+        Image.fromarray(np.rint(image.clip(0, 255)).astype(np.uint8)).save(paths[name])
+    return paths
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# ---- compare ----
+
+
+def test_comparison_is_written_and_measured(files: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "sheet.png"
+    result = run(
+        *("compare", files["noisy"], files["denoised"]),
+        *("--clean", files["clean"], "--output", target),
+    )
+    assert result.exit_code == 0, result.output
+    picture = np.asarray(Image.open(target))
+    assert picture.ndim == 3
+    clean, noisy, denoised = (
+        np.asarray(Image.open(files[name])) for name in ("clean", "noisy", "denoised")
+    )
+    for image in (noisy, denoised):
+        error = np.mean((image.astype(float) - clean) ** 2)
+        assert f"{10 * np.log10(255**2 / error):.2f}" in result.stdout
+    assert result.stdout.count("noisy.png") == 1
+    without = run("compare", files["noisy"], files["denoised"], "--output", tmp_path / "b.png")
+    assert without.exit_code == 0
+    assert without.stdout == ""
+    # Without the clean image there is one panel less.
+    assert np.asarray(Image.open(tmp_path / "b.png")).shape[1] < 0.8 * picture.shape[1]
+
+
+def test_colour_and_float_images(tmp_path: Path) -> None:
+    image = clean_image(3).astype(np.float32) / 255
+    tifffile.imwrite(tmp_path / "a.tif", image, photometric="rgb")
+    tifffile.imwrite(tmp_path / "b.tif", 0.9 * image, photometric="rgb")
+    result = run(
+        *("compare", tmp_path / "a.tif", tmp_path / "b.tif", "--output", tmp_path / "c.png"),
+        *("--zoom", 5, 10, 30),
+    )
+    assert result.exit_code == 0, result.output
+
+
+def test_pages(tmp_path: Path, files: dict[str, Path]) -> None:
+    page = np.asarray(Image.open(files["noisy"]))
+    tifffile.imwrite(tmp_path / "s.tif", np.stack([page, page]), photometric="minisblack")
+    words = ("compare", tmp_path / "s.tif", tmp_path / "s.tif", "--output", tmp_path / "c.png")
+    assert run(*words, "--page", 2).exit_code == 0
+    result = run(*words, "--page", 3, "--overwrite")
+    assert result.exit_code == 2
+    assert "has 2 page(s), and no page 3" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["compare", "explain"])
+@pytest.mark.parametrize(
+    ("target", "overwrite", "message"),
+    [
+        ("noisy.png", True, "is the input itself"),
+        ("taken.png", False, "exists already"),
+        ("no/such/folder.png", False, "folder does not exist"),
+        ("picture.txt", False, "suffix"),
+    ],
+)
+def test_outputs_that_are_refused(
+    command: str,
+    target: str,
+    overwrite: bool,
+    message: str,
+    files: dict[str, Path],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "taken.png").write_bytes(b"precious")
+    before = listing(tmp_path)
+    inputs = [files["noisy"]] + ([files["denoised"]] if command == "compare" else [])
+    more = ["--overwrite"] if overwrite else []
+    result = run(command, *inputs, "--output", tmp_path / target, *more)
+    assert result.exit_code == 4
+    assert message in result.stderr
+    assert listing(tmp_path) == before
+
+
+def test_other_sizes_and_bad_files(files: dict[str, Path], tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "small.png")
+    output = ("--output", tmp_path / "c.png")
+    result = run("compare", files["noisy"], tmp_path / "small.png", *output)
+    assert result.exit_code == 3
+    assert "has the shape 9 x 9" in result.stderr
+    tifffile.imwrite(tmp_path / "nan.tif", np.full((60, 80), np.nan, np.float32))
+    result = run("compare", tmp_path / "nan.tif", files["noisy"], *output)
+    assert (result.exit_code, "NaN" in result.stderr) == (3, True)
+    result = run("compare", files["noisy"], files["denoised"], *output, "--zoom", 50, 0, 20)
+    assert result.exit_code == 2
+    assert "--zoom 50 0 20 is not inside the image of 60 rows and 80 columns" in result.stderr
+    assert not (tmp_path / "c.png").exists()
+
+
+def test_the_part_with_structure_is_enlarged() -> None:
+    region = busiest_region(clean_image())
+    assert region.size == 48
+    assert region.top + 48 >= 50
+    assert region.left <= 50 <= region.left + 48
+    for shape in [(1, 1), (1, 9), (9, 1), (3, 200)]:
+        region = busiest_region(np.zeros(shape))
+        assert region.of(np.zeros(shape)).shape == (region.size, region.size)
+
+
+def test_removed_noise_is_drawn_around_grey() -> None:
+    before = clean_image()
+    picture = comparison_sheet(before, before, None, Region(top=5, left=5, size=20), 255)
+    assert (np.abs(picture.astype(int) - 127.5) < 1).all(axis=-1).mean() > 0.1
+
+
+def test_quality() -> None:
+    clean = clean_image()
+    assert quality(clean, clean, 255).psnr == float("inf")
+    assert quality(clean, clean, 255).ssim == pytest.approx(1)
+    assert quality(clean + 25.5, clean, 255).psnr == pytest.approx(20)
+    small = np.arange(12.0).reshape(3, 4)
+    assert quality(small, small, 255).ssim == pytest.approx(1)
+
+
+def test_sheet_is_grey_or_coloured_and_labels_fit() -> None:
+    grey = Tile(np.full((10, 60), 100, np.uint8), "a very long label that cannot fit", "99.99 dB")
+    assert sheet([[grey, grey], [grey]]).ndim == 2
+    colour = Tile(np.zeros((20, 30, 3), np.uint8))
+    picture = sheet([[grey, colour]])
+    assert picture.shape[2] == 3
+    # A white margin before the second tile, which the label of the first one leaves free.
+    start = int((picture == 0).all(axis=(-1)).sum(axis=0).argmax())
+    assert (picture[:, start - 24 : start - 4] == 255).all()
+
+
+# ---- explain ----
+
+
+def require_matplotlib() -> None:
+    pytest.importorskip("matplotlib")
+
+
+@pytest.mark.parametrize("model", ["pm", "iad"])
+def test_explanation_is_written(model: str, files: dict[str, Path], tmp_path: Path) -> None:
+    require_matplotlib()
+    target = tmp_path / "why.png"
+    result = run("explain", files["noisy"], "--output", target, "--model", model)
+    assert result.exit_code == 0, result.output
+    assert f"{model} at noise level" in result.stderr
+    assert "(estimated)" in result.stderr
+    with Image.open(target) as picture:
+        assert min(picture.size) > 1000
+
+
+def test_explanation_of_colours_and_of_a_model_file(tmp_path: Path) -> None:
+    require_matplotlib()
+    noisy = clean_image(3) + np.random.default_rng(0).normal(0, 20, (60, 80, 3))
+    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(tmp_path / "in.png")
+    save_model(TWO_ORDERS, tmp_path / "mine.json")
+    result = run(
+        *("explain", tmp_path / "in.png", "--output", tmp_path / "why.png", "--sigma", 20),
+        *("--model", tmp_path / "mine.json", "--step", 1),
+    )
+    assert result.exit_code == 0, result.output
+    # The mean of three channels.
+    assert f"at noise level {20 / np.sqrt(3):.4g}\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--step", "10000"], 2, "step must be from 0 to"),
+        (["--sigma", "0"], 2, "nothing to explain"),
+        (["--sigma", "-1"], 2, "sigma must not be negative"),
+        (["--model", "best"], 2, "unknown model"),
+        (["--engine", "abacus"], 2, "unknown engine"),
+        (["--page", "2"], 2, "no page 2"),
+    ],
+)
+def test_explain_refuses(
+    options: list[str], code: int, message: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    require_matplotlib()
+    result = run("explain", files["noisy"], "--output", tmp_path / "why.png", *options)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert not (tmp_path / "why.png").exists()
+
+
+def test_explain_without_matplotlib(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else find(name)
+    )
+    result = run("explain", files["noisy"], "--output", tmp_path / "why.png")
+    assert result.exit_code == 2
+    assert "[plot]" in result.stderr
+
+
+@pytest.mark.parametrize("model", [*MODELS.values(), TWO_ORDERS])
+def test_explanation_agrees_with_the_process(model: Any) -> None:
+    image = clean_image()[None, :20, 40:70] + np.random.default_rng(0).normal(0, 20, (1, 20, 30))
+    found = explain(image, 20.0, model, step=1, engine="numpy")
+    np.testing.assert_allclose(found.images[-1], evolve(image, model.evolution(20.0))[0])
+    assert len(found.images) == model.evolution(20.0).steps + 1
+    assert found.removed[0] == 0
+    for item in found.diffusivities:
+        assert item.across.min() >= -1e-12
+        assert item.along.max() <= 1 + 1e-12
+        assert (item.across <= item.along + 1e-12).all()
+
+
+def test_structure_of_an_edge() -> None:
+    """A vertical edge: steep in its middle, one direction, and nothing flows across it."""
+    image = np.where(np.arange(40) < 20, 50.0, 200.0) * np.ones((1, 30, 1))
+    found = explain(image, 20.0, load_model("iad"), step=0, engine="numpy")
+    row, column = 15, 20
+    assert found.structure.strength.argmax(axis=1)[row] == column
+    assert found.structure.coherence[row, column] == pytest.approx(1)
+    assert found.structure.orientation[row, column] == pytest.approx(np.pi / 2)
+    finest = found.diffusivities[0]
+    assert finest.across[row, column] < 1e-3
+    assert finest.along[row, column] == pytest.approx(1)
+    flipped = explain(image.swapaxes(1, 2), 20.0, load_model("iad"), step=0, engine="numpy")
+    angle = flipped.structure.orientation[column, row]
+    assert min(angle, np.pi - angle) == pytest.approx(0, abs=1e-9)

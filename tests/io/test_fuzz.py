@@ -1,0 +1,35 @@
+"""Small versions of the fuzzer and of the kills, which CONTRIBUTING.md names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FUZZ = Path(__file__).parents[2] / "fuzz"
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("readers.py", ["--count", "500", "--seed", "99"]),
+        ("kill.py", ["--count", "3", "--pages", "20"]),
+    ],
+)
+def test_script_finds_nothing(script: str, options: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, FUZZ / script, *options], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if script == "readers.py":
+        assert "500 files, 0 findings" in done.stdout
+        formats = ["DICOM", "JPEG", "NIfTI", "NPY", "OME-Zarr", "PNG", "TIFF", "WebP"]
+        lines = done.stdout.splitlines()[: len(formats)]
+        assert [line.split()[0] for line in lines] == formats
+        assert all("read" in line and "refused" in line for line in lines)
+    else:
+        lines = [line for line in done.stdout.splitlines() if "too late" not in line]
+        assert sum(int(line.split()[0]) for line in lines) == 3
+        assert "while writing" in done.stdout

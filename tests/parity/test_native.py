@@ -1,0 +1,310 @@
+"""The compiled engine: the reference's numbers for every model, from any thread or process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import COMPACT, MODELS, noise_map
+from numpy.typing import NDArray
+
+from integrodiff import SlowEngineWarning, engines, load_model
+from integrodiff.engines import ENGINES, get_engine, thread_count
+from integrodiff.engines.native import NativeEngine, NativeProcess
+from integrodiff.engines.torch import TorchEngine
+from integrodiff.models import DeepDiffusion
+from integrodiff.models.deep import Channel
+
+NATIVE = ENGINES["native"]
+pytestmark = pytest.mark.skipif(NATIVE.unavailable() is not None, reason=str(NATIVE.unavailable()))
+
+CASES: dict[str, Any] = {
+    **MODELS,
+    **{
+        f"{name}, nonnegativity": replace(MODELS[name], discretisation="nonnegativity", tau=0.1)
+        for name in ("pm", "eed", "iid-full", "iad-reduced")
+    },
+    "compact": replace(COMPACT, pull=0.05, contrast_growth=1.1, exponent_drift=0.7),
+    "deep": DeepDiffusion(
+        channels=(Channel(1, 0.0), Channel(2, 0.6), Channel(3, 0.6), Channel(4, 1.5)),
+        steps=2,
+        weights=(0.3, 0.1, 0.05, 0.0, 0.2, 0.1, 0.02, 0.02),
+        contrasts=(1.0,) * 8,
+        weight_exponents=(0.2,) * 4,
+        contrast_exponents=(0.1,) * 4,
+        couplings=(0.5,) * 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (1, 6, 1), (2, 2, 3), (3, 17, 70)])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_reference(
+    name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = np.random.default_rng(0).uniform(0, 255, shape)
+    evolution = CASES[name].evolution(25.0)
+    expected = ENGINES["numpy"].evolve(image, evolution)
+    for threads in ("1", "3"):
+        monkeypatch.setenv("INTEGRODIFF_THREADS", threads)
+        double = NATIVE.evolve(image, evolution, exact=True)
+        np.testing.assert_allclose(double, expected, atol=1e-9, rtol=0)
+        single = NATIVE.evolve(image.astype(np.float32), evolution, exact=True)
+        assert single.dtype == np.float32
+        np.testing.assert_allclose(single, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_batches_layouts_and_callbacks(exact: bool) -> None:
+    def run(image: Any, callback: Any = None) -> Any:
+        return NATIVE.evolve(image, evolution, callback, exact=exact)
+
+    images = np.random.default_rng(1).uniform(0, 255, (2, 3, 1, 9, 8))
+    evolution = CASES["iad-reduced"].evolution(25.0)
+    before = images.copy()
+    seen: list[int] = []
+    found = run(images, lambda step, image: seen.append(step))
+    assert seen == [1, 2, 3]
+    np.testing.assert_array_equal(images, before)
+    np.testing.assert_array_equal(run(images), found)
+    np.testing.assert_array_equal(found[1, 2], run(images[1, 2]))
+    backwards = run(images[..., ::-1, ::-1])
+    np.testing.assert_allclose(backwards[..., ::-1, ::-1], found, atol=1e-9)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_many_threads_at_once(exact: bool) -> None:
+    images = np.random.default_rng(2).uniform(0, 255, (6, 1, 40, 50))
+    process = NATIVE.prepare(load_model("iad").evolution(25.0), exact=exact, threads=2)
+    expected = [process(image) for image in images]
+    found: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        found[number] = process(images[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(images))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    for number, result in enumerate(expected):
+        np.testing.assert_array_equal(found[number], result)
+
+
+def _total(image: Any) -> float:
+    return float(ENGINES["native"].evolve(image, load_model("iad").evolution(25.0)).sum())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forked_and_spawned_processes(method: str) -> None:
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"no start method {method} here")
+    image = np.random.default_rng(3).uniform(0, 255, (1, 40, 50))
+    expected = _total(image)
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        found = pool.map_async(_total, [image, image]).get(timeout=60)
+    assert found == [expected, expected]
+
+
+def test_interrupt_from_the_keyboard() -> None:
+    image = np.zeros((1, 800, 800), np.float32)
+    # Ready to run: the signal is to come while the compiled steps run, and not before.
+    process = NATIVE.prepare(replace(load_model("iad").evolution(25.0), steps=10_000))
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        process(image)
+    assert time.monotonic() - start < 30  # all steps would take minutes
+
+
+def test_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INTEGRODIFF_THREADS", raising=False)
+    assert thread_count() == engines.cpu_count()
+    monkeypatch.setenv("INTEGRODIFF_THREADS", "5")
+    assert thread_count() == 5
+    assert np.all(NATIVE.evolve(np.ones((1, 3, 3)), CASES["pm"].evolution(25.0), threads=2) == 1)
+    with pytest.raises(ValueError, match="threads must be"):
+        NATIVE.evolve(np.ones((1, 3, 3)), CASES["pm"].evolution(25.0), threads=0)
+    for wrong in ("0", "-1", "two", ""):
+        monkeypatch.setenv("INTEGRODIFF_THREADS", wrong)
+        with pytest.raises(ValueError, match="INTEGRODIFF_THREADS must be"):
+            thread_count()
+
+
+def test_without_it_the_slow_engine_runs_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TorchEngine, "has_gpu", lambda _: False)
+    monkeypatch.setattr(NativeEngine, "unavailable", lambda _: "a reason")
+    engines._warn_of_slow_engine.cache_clear()
+    with pytest.warns(SlowEngineWarning, match="a reason. Running the engine 'numpy'"):
+        assert get_engine("auto").name == "numpy"
+    assert get_engine("auto").name == "numpy"  # a second warning would be an error
+    engines._warn_of_slow_engine.cache_clear()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (1, 6, 1), (2, 2, 3), (3, 17, 70)])
+@pytest.mark.parametrize("name", CASES)
+def test_noise_of_different_levels_as_in_the_reference(name: str, shape: tuple[int, ...]) -> None:
+    image = np.random.default_rng(0).uniform(0, 255, shape)
+    evolution, levels = CASES[name].evolution(25.0), noise_map(shape)
+    expected = ENGINES["numpy"].evolve(image, evolution, relative_noise=levels)
+    assert np.prod(shape) == 1 or not np.array_equal(
+        expected, ENGINES["numpy"].evolve(image, evolution)
+    )
+    for threads in (1, 3):
+        for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-3)):
+            found = NATIVE.evolve(
+                image.astype(dtype), evolution, exact=True, threads=threads, relative_noise=levels
+            )
+            np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-full"])
+def test_shortcuts_with_noise_of_different_levels(
+    name: str, photograph: NDArray[np.float64]
+) -> None:
+    image = np.tile(photograph, (1, 1, 22))[:, :, :2100]  # several strips of columns
+    levels = 4.0 ** np.sin(np.linspace(0, 9, 2100)) * np.ones((image.shape[1], 1))
+    noisy = image + 20 * levels * np.random.default_rng(0).normal(size=image.shape)
+    evolution = load_model(name).evolution(20.0)
+    expected = ENGINES["numpy"].evolve(noisy, evolution, relative_noise=levels)
+    for threads in (1, 2):
+        found = NATIVE.evolve(
+            noisy.astype(np.float32), evolution, threads=threads, relative_noise=levels
+        )
+        np.testing.assert_allclose(found, expected, atol=0.05, rtol=0)
+
+
+def test_map_of_noise_levels_for_another_shape() -> None:
+    evolution = CASES["pm"].evolution(25.0)
+    with pytest.raises(ValueError, match="another shape"):
+        NATIVE.evolve(np.ones((1, 5, 6)), evolution, relative_noise=np.ones((6, 5)))
+
+
+TRAINABLE = [name for name in CASES if name != "deep" and "nonneg" not in name]
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+@pytest.mark.parametrize("double", [True, False])
+def test_tangents_equal_those_of_pytorch(name: str, double: bool) -> None:
+    pytest.importorskip("torch")
+    from integrodiff.learning import CleanImages, Parameterisation, TorchLineariser
+    from integrodiff.learning.native import NativeLineariser
+
+    walks = np.random.default_rng(1).normal(0, 9, (3, 17, 22)).cumsum(2) + 128
+    images = CleanImages(walks.astype(np.float32), tuple("abc"), "random walks")
+    fixed = ["decays[3]"] if name == "compact" else []
+    parameterisation = Parameterisation(CASES[name], (20.0, 50.0), fixed)
+    point = parameterisation.vector(CASES[name])
+    items = [(0, 20.0), (1, 50.0), (2, 20.0)]
+    expected = TorchLineariser(parameterisation, images, device="cpu", double=True).linearise(
+        point, items
+    )
+    found = NativeLineariser(parameterisation, images, double=double).linearise(point, items)
+    for part in ("error", "gradient", "curvature"):
+        wanted = getattr(expected, part)
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=1e-6)
+
+
+FUSED = [name for name in TRAINABLE if name not in ("eed", "compact")]
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_differences_are_nearly_the_tangents(name: str) -> None:
+    from integrodiff.learning import CleanImages, Parameterisation
+    from integrodiff.learning.native import DifferenceLineariser, NativeLineariser
+
+    walks = np.random.default_rng(1).normal(0, 9, (2, 33, 47)).cumsum(2) + 128
+    images = CleanImages(walks.astype(np.float32), tuple("ab"), "random walks")
+    parameterisation = Parameterisation(CASES[name], (20.0, 50.0))
+    point = parameterisation.vector(CASES[name])
+    items = [(0, 20.0), (1, 50.0)]
+    expected = NativeLineariser(parameterisation, images, double=True).linearise(point, items)
+    found = DifferenceLineariser(parameterisation, images).linearise(point, items)
+    np.testing.assert_allclose(found.error, expected.error, rtol=1e-3)
+    for part in ("gradient", "curvature"):
+        wanted = getattr(expected, part)
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=0.02)
+
+
+@pytest.mark.parametrize(("sigma", "scales", "last_flow"), [(10.0, 7, True), (25.0, 8, False)])
+def test_differences_leave_out_the_same_on_both_sides(
+    sigma: float, scales: int, last_flow: bool
+) -> None:
+    # A parameter decides how much of the coarse scales is negligible: no jump may come from that.
+    evolution = load_model("iad").evolution(sigma)
+    process = NativeProcess(evolution, exact=False, threads=1)
+    shared = process.like(load_model("iad-plus").evolution(sigma))  # of which nothing is negligible
+    for one in (process, shared):
+        assert len(one.evolution.scales) == scales
+        flows = [terms[0].flux_weights[-1] for terms in one.evolution.schedule]
+        assert any(flows) == last_flow
+    image = np.random.default_rng(0).normal(128, 40, (1, 40, 40)).astype(np.float32)
+    assert np.isfinite(shared(image)).all()
+    np.testing.assert_array_equal(process.like(evolution)(image), process(image))
+
+
+def test_tangents_at_the_bound_of_the_step_size() -> None:
+    from integrodiff.learning import CleanImages, Parameterisation
+    from integrodiff.learning.native import DifferenceLineariser, NativeLineariser
+
+    images = CleanImages(np.ones((1, 9, 9), np.float32), ("a",), "a flat image")
+    parameterisation = Parameterisation(CASES["pm"], (20.0,))
+    point = parameterisation.vector(CASES["pm"])
+    point[-1] = 5.0  # far beyond the bound
+    for lineariser in (NativeLineariser, DifferenceLineariser):
+        found = lineariser(parameterisation, images).linearise(point, [(0, 20.0)])
+        assert found.gradient[0, -1] == 0
+        assert found.gradient[0, 0] != 0
+
+
+@pytest.mark.parametrize("name", ["compact", *(name for name in CASES if "nonneg" in name)])
+def test_differences_are_nearly_the_tangents_of_pytorch(name: str) -> None:
+    pytest.importorskip("torch")
+    from integrodiff.learning import CleanImages, Parameterisation, TorchLineariser
+    from integrodiff.learning.native import DifferenceLineariser
+
+    walks = np.random.default_rng(1).normal(0, 9, (1, 33, 47)).cumsum(2) + 128
+    images = CleanImages(walks.astype(np.float32), ("a",), "a random walk")
+    fixed = ["decays[3]"] if name == "compact" else []
+    parameterisation = Parameterisation(CASES[name], (20.0,), fixed)
+    point = parameterisation.vector(CASES[name])
+    by_torch = TorchLineariser(parameterisation, images, device="cpu", double=True)
+    expected = by_torch.linearise(point, [(0, 20.0)])
+    found = DifferenceLineariser(parameterisation, images).linearise(point, [(0, 20.0)])
+    np.testing.assert_allclose(found.error, expected.error, rtol=1e-5)
+    for part in ("gradient", "curvature"):
+        wanted = getattr(expected, part)
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(getattr(found, part) / scale, wanted / scale, atol=0.02)
+
+
+def test_tangents_are_refused_where_there_are_none() -> None:
+    from integrodiff.learning import CleanImages, Parameterisation
+    from integrodiff.learning.native import NativeLineariser
+
+    images = CleanImages(np.ones((1, 9, 9), np.float32), ("a",), "a flat image")
+    model = CASES["eed, nonnegativity"]
+    with pytest.raises(ValueError, match="for the Haar scheme"):
+        NativeLineariser(Parameterisation(model, (20.0,)), images)
+
+
+def test_program_for_the_sanitizers_still_compiles() -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    source = Path(__file__).parents[2] / "native" / "check.cpp"
+    checked = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Wno-psabi", "-Werror", "-fsyntax-only"]
+    subprocess.run([*checked, str(source)], check=True)

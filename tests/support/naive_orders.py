@@ -1,0 +1,74 @@
+"""Derivatives of any order by plain loops, from the definition: the oracle for higher orders."""
+
+import math
+
+import numpy as np
+from naive import Array, Numbers, blur, cell_weight, reflect
+
+# Coefficients of the differences of a line at its own samples and between them, by repeated
+# application of u(x + 1/2) - u(x - 1/2) and (u(x - 1/2) + u(x + 1/2)) / 2; keys are offsets.
+
+
+def stencil(derivative: int, half: bool) -> dict[float, float]:
+    """Return the taps of the derivative, averaged once if it would not land on the right grid."""
+    taps = {0.0: 1.0}
+    for _ in range(derivative):
+        taps = _combine(taps, {-0.5: -1.0, 0.5: 1.0})
+    if (derivative % 2 == 1) != half:
+        taps = _combine(taps, {-0.5: 0.5, 0.5: 0.5})
+    return taps
+
+
+def _combine(first: dict[float, float], second: dict[float, float]) -> dict[float, float]:
+    result: dict[float, float] = {}
+    for a, x in first.items():
+        for b, y in second.items():
+            result[a + b] = result.get(a + b, 0.0) + x * y
+    return result
+
+
+def operator(shape: tuple[int, int], order: int) -> list[tuple[float, list[Array]]]:
+    """Return for every location its weight and the n + 1 derivatives as rows of a matrix."""
+    height, width = shape
+    half = order % 2 == 1
+    rows, columns = (height + 1, width + 1) if half else (height, width)
+    shift = 0.5 if half else 0.0
+    result = []
+    for i in range(rows):
+        for j in range(columns):
+            parts = []
+            for k in range(order + 1):
+                row = np.zeros(shape)
+                for dx, wx in stencil(order - k, half).items():
+                    for dy, wy in stencil(k, half).items():
+                        y = reflect(round(i - shift + dy), height)
+                        x = reflect(round(j - shift + dx), width)
+                        row[y, x] += math.sqrt(math.comb(order, k)) * wx * wy
+                parts.append(row)
+            weight = cell_weight(i, j, height, width) if half else 1.0
+            result.append((weight, parts))
+    return result
+
+
+def higher_order_velocity(
+    image: Array, order: int, scales: Numbers, weights: Numbers, contrasts: Numbers
+) -> Array:
+    """Return minus sum_i c_i K_i R^T g_i R K_i u of an image (channel, row, column)."""
+    blurred = [[blur(plane, scale) for plane in image] for scale in scales]
+    update = np.zeros(image.shape)
+    flows = [np.zeros(image.shape) for _ in scales]
+    for weight, parts in operator(image.shape[1:], order):
+        energy = 0.0
+        for c, planes in zip(weights, blurred, strict=True):
+            for plane in planes:
+                energy += c * sum(float((row * plane).sum()) ** 2 for row in parts) / len(image)
+        for i, planes in enumerate(blurred):
+            diffusivity = math.exp(-energy / (2 * contrasts[i] ** 2))
+            for k, plane in enumerate(planes):
+                for row in parts:
+                    value = float((row * plane).sum())
+                    flows[i][k] -= weights[i] * weight * diffusivity * value * row
+    for scale, flow in zip(scales, flows, strict=True):
+        for k in range(len(image)):
+            update[k] += blur(flow[k], scale)
+    return update

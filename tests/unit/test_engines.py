@@ -1,0 +1,186 @@
+"""Engines agree with the reference on real and awkward images, and say why they cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import MODELS, RUNNABLE_ENGINES, SIGMA, run
+from numpy.typing import NDArray
+
+from integrodiff import ENGINE_NAMES, MODEL_NAMES, EngineUnavailableError, denoise, load_model
+from integrodiff.engines import ENGINES, get_engine
+from integrodiff.engines.gpu import driver_has_gpu
+from integrodiff.engines.torch import TorchEngine
+
+FAST_ENGINES = [name for name in RUNNABLE_ENGINES if name != "numpy"]
+DOUBLE, SINGLE = 1e-9, 2e-3
+# Some contrasts of the full model are a thousandth of the noise, and nearly all steps of the deep
+# one are at their stable bound.
+SINGLE_OF = {
+    name: 5 * SINGLE if name in ("iad-full", "iad-deep") else SINGLE for name in MODEL_NAMES
+}
+# Besides the crop of the fixture: edges and flat sky, the ground, and out-of-focus buildings.
+CROPS = {"face": (80, 150), "coat": (200, 200), "grass": (390, 300), "tower": (230, 330)}
+
+
+def awkward_images() -> dict[str, NDArray[np.float64]]:
+    rng = np.random.default_rng(1)
+    return {
+        "random": rng.normal(128, 60, (33, 47)),
+        "one row": rng.normal(128, 60, (1, 50)),
+        "one column": rng.normal(128, 60, (50, 1)),
+        "one pixel": np.array([[77.0]]),
+        "two by two": rng.normal(128, 60, (2, 2)),
+        "constant": np.full((9, 11), 200.0),
+        "checkerboard": 255.0 * (np.indices((15, 16)).sum(axis=0) % 2),
+        "spike": np.pad([[255.0]], 8),
+    }
+
+
+@pytest.mark.parametrize("engine", FAST_ENGINES)
+@pytest.mark.parametrize("kind", sorted(awkward_images()))
+@pytest.mark.parametrize("model_name", MODEL_NAMES)
+def test_agrees_with_the_reference(model_name: str, kind: str, engine: str) -> None:
+    image = awkward_images()[kind][None]
+    evolution = load_model(model_name).evolution(SIGMA)
+    reference = ENGINES["numpy"].evolve(image, evolution)
+    double = ENGINES[engine].evolve(image, evolution, exact=True)
+    single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
+    np.testing.assert_allclose(double, reference, atol=DOUBLE, rtol=0)
+    np.testing.assert_allclose(single, reference, atol=SINGLE_OF[model_name], rtol=0)
+
+
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+@pytest.mark.parametrize("sigma", [1.0, 10.0, 60.0])
+@pytest.mark.parametrize("model_name", MODEL_NAMES)
+def test_single_precision_on_a_photograph(
+    model_name: str, sigma: float, engine: str, photograph: NDArray[np.float64]
+) -> None:
+    noise = np.random.default_rng(0).normal(0, sigma, photograph.shape)
+    evolution = load_model(model_name).evolution(sigma)
+    for image in (photograph[None], (photograph + noise)[None]):
+        reference = ENGINES["numpy"].evolve(image, evolution)
+        single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
+        np.testing.assert_allclose(single, reference, atol=SINGLE_OF[model_name], rtol=0)
+
+
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+@pytest.mark.parametrize("crop", sorted(CROPS))
+@pytest.mark.parametrize("model_name", MODEL_NAMES)
+def test_single_precision_where_the_noise_is_weak(model_name: str, crop: str, engine: str) -> None:
+    """The smaller the contrasts, the more do rounding errors of the gradient weigh."""
+    from skimage.data import camera
+
+    top, left = CROPS[crop]
+    image = camera()[top : top + 110, left : left + 121].astype(np.float64)[None]
+    evolution = load_model(model_name).evolution(1.0)
+    reference = ENGINES["numpy"].evolve(image, evolution)
+    single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
+    np.testing.assert_allclose(single, reference, atol=SINGLE_OF[model_name], rtol=0)
+
+
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+def test_nan_spreads_instead_of_vanishing(engine: str) -> None:
+    """Engines themselves do not judge: a NaN must not turn into a number."""
+    image = np.random.default_rng(0).normal(128, 30, (20, 21))
+    image[3, 4] = np.nan
+    for model in MODELS.values():
+        result = run(model, engine, image)
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(run(model, "numpy", image)))
+        assert np.isnan(result[3, 4])
+
+
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_input_is_left_alone_and_layout_does_not_matter(engine: str, dtype: Any) -> None:
+    image = np.random.default_rng(0).normal(128, 30, (30, 32)).astype(dtype)
+    before = image.copy()
+    expected = run(MODELS["iad-full"], engine, image)
+    np.testing.assert_array_equal(image, before)
+    read_only = image.copy()
+    read_only.flags.writeable = False
+    for view in (read_only, np.asfortranarray(image), np.pad(image, 3)[3:-3, 3:-3]):
+        np.testing.assert_array_equal(run(MODELS["iad-full"], engine, view), expected)
+    backwards = run(MODELS["iad-full"], engine, image[::-1, ::-1])
+    np.testing.assert_allclose(backwards[::-1, ::-1], expected, atol=SINGLE)
+
+
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+def test_callback_sees_every_step(engine: str) -> None:
+    image = np.random.default_rng(0).normal(128, 30, (12, 13))
+    model = MODELS["iad-full"]
+    seen: list[tuple[int, Any]] = []
+    result = ENGINES[engine].evolve(
+        image[None], model.evolution(SIGMA), lambda step, now: seen.append((step, now.copy()))
+    )
+    assert [step for step, _ in seen] == [1, 2, 3]
+    np.testing.assert_array_equal(seen[-1][1], result)
+    assert np.abs(seen[0][1] - image).max() > 1
+
+
+def test_auto_takes_torch_only_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = ENGINES["native"].unavailable() is None
+    without = "native" if built else "numpy"
+    for gpu, expected in ((True, "torch"), (False, without)):
+        monkeypatch.setattr(TorchEngine, "has_gpu", lambda _, gpu=gpu: gpu)
+        assert get_engine("auto").name == expected
+
+
+def test_auto_does_not_import_torch_without_a_gpu() -> None:
+    """PyTorch takes seconds to import; whether there is a GPU is asked of the driver."""
+    if driver_has_gpu():
+        pytest.skip("there is a GPU")
+    code = (
+        "import sys; from integrodiff.engines import get_engine; get_engine('auto'); "
+        "print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_missing_torch_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_torch(monkeypatch)
+    with pytest.raises(EngineUnavailableError, match=r"pip install .*\[torch\]'"):
+        denoise(np.zeros((4, 4)), 0.1, engine="torch")
+    assert denoise(np.zeros((4, 4)), 0.1).shape == (4, 4)
+
+
+def hide_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "torch" else find(name)
+    )
+
+
+def test_unknown_engine_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown engine 'fpga'") as error:
+        get_engine("fpga")
+    assert all(repr(name) in str(error.value) for name in ENGINE_NAMES)
+
+
+def test_torch_tensors_stay_tensors_and_carry_derivatives() -> None:
+    torch = pytest.importorskip("torch")
+    image = torch.linspace(0, 255, 30, dtype=torch.float64).reshape(5, 6) ** 1.1
+    image.requires_grad_(True)
+    model = MODELS["iad-full"]
+    result = model(image, SIGMA)
+    assert isinstance(result, torch.Tensor)
+    np.testing.assert_allclose(
+        result.detach().numpy(), model(image.detach().numpy(), SIGMA), atol=1e-10
+    )
+    assert torch.autograd.gradcheck(lambda u: model(u, SIGMA), (image,), atol=1e-5)
+
+
+def test_derivative_is_finite_on_a_constant_image() -> None:
+    """Where the eigenvalues of J meet, a naive square root would give NaN."""
+    torch = pytest.importorskip("torch")
+    image = torch.full((5, 6), 100.0, dtype=torch.float64, requires_grad=True)
+    for model in MODELS.values():
+        (gradient,) = torch.autograd.grad((model(image, SIGMA) ** 2).sum(), image)
+        assert torch.isfinite(gradient).all()
