@@ -1,0 +1,139 @@
+"""The axes of an image: which of them is what.
+
+An image has an axes string, one letter for each axis, as tifffile and OME write it:
+
+======  ======================================================================================
+letter  axis
+======  ======================================================================================
+Y, X    rows and columns; every image has both
+S       samples of one pixel, such as red, green and blue; denoised together (``colour``)
+C       channels, such as stains or detectors; each has a noise level and a range of its own
+T       time; all frames share noise level and range
+Z       slices of a volume
+Q       pages without a stated meaning; this letter may occur more than once
+======  ======================================================================================
+
+A *plane* is what remains when all axes but Y, X and S are fixed: ``(Y, X)`` or ``(Y, X, S)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LETTERS = "TCZYXSQ"
+_PLANE = "YXS"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Axes and shape of an image.
+
+    Attributes
+    ----------
+    axes : str
+        One letter for each axis.
+    shape : tuple of int
+        Length of each axis, all of them positive.
+
+    Raises
+    ------
+    ValueError
+        If the two do not belong together, or there is no image with such axes.
+    """
+
+    axes: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        axes, shape = self.axes, self.shape
+        unknown = sorted(set(axes) - set(LETTERS))
+        if unknown:
+            raise ValueError(
+                f"axes {axes!r} has the unknown letter {unknown[0]!r}; expected letters of "
+                f"{', '.join(LETTERS)} (time, channel, slice, row, column, colour sample, other)"
+            )
+        twice = [letter for letter in LETTERS if letter != "Q" and axes.count(letter) > 1]
+        if twice:
+            raise ValueError(f"axes {axes!r} has {twice[0]!r} more than once")
+        if "Y" not in axes or "X" not in axes:
+            raise ValueError(f"axes {axes!r} needs Y and X, the rows and columns")
+        if len(axes) != len(shape):
+            raise ValueError(
+                f"axes {axes!r} names {len(axes)} axes, and the image has {len(shape)}: its shape "
+                f"is {shape}"
+            )
+        if 0 in shape:
+            raise ValueError(f"image is empty: its shape is {shape}")
+
+    def length(self, letter: str) -> int:
+        """Return the length of an axis, or 1 if there is none."""
+        return self.shape[self.axes.index(letter)] if letter in self.axes else 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.length("Y"), self.length("X")
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of a pixel."""
+        return self.length("S")
+
+    @property
+    def channels(self) -> int:
+        """Number of channels."""
+        return self.length("C")
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether a plane has an axis of samples."""
+        return "S" in self.axes
+
+    @cached_property
+    def plane_axes(self) -> str:
+        """The axes that planes are counted along, in their order."""
+        return "".join(letter for letter in self.axes if letter not in _PLANE)
+
+    @cached_property
+    def plane_grid(self) -> tuple[int, ...]:
+        """Lengths of :attr:`plane_axes`."""
+        pairs = zip(self.axes, self.shape, strict=True)
+        return tuple(length for letter, length in pairs if letter not in _PLANE)
+
+    @property
+    def plane_count(self) -> int:
+        """Number of planes."""
+        return prod(self.plane_grid)
+
+    @property
+    def plane_shape(self) -> tuple[int, ...]:
+        """Shape of one plane, ``(Y, X)`` or ``(Y, X, S)``."""
+        return (*self.size, self.samples) if self.has_samples else self.size
+
+    @property
+    def canonical(self) -> Layout:
+        """The same image with the axes of its planes last, in the order Y, X, S."""
+        axes = self.plane_axes + ("YXS" if self.has_samples else "YX")
+        return Layout(axes, (*self.plane_grid, *self.plane_shape))
+
+    def channel_of(self, plane: int) -> int:
+        """Return the channel that a plane, counted from zero, belongs to."""
+        if "C" not in self.axes:
+            return 0
+        place = np.unravel_index(plane, self.plane_grid)
+        return int(place[self.plane_axes.index("C")])
+
+    def planes(self, array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """Give views of all planes of an array with this layout, in their order."""
+        order = [i for i, letter in enumerate(self.axes) if letter not in _PLANE]
+        order += [self.axes.index(letter) for letter in _PLANE if letter in self.axes]
+        view = np.transpose(array, order)
+        for index in np.ndindex(*self.plane_grid):
+            yield view[index]
