@@ -5,19 +5,23 @@ __all__ = [
     "IID",
     "MODEL_NAMES",
     "ByNoiseLevel",
+    "Denoiser",
     "EngineUnavailableError",
     "FullLaw",
     "ImageFileError",
     "Model",
     "ModelFileError",
     "NoiseLevelWarning",
+    "NotFiniteError",
     "PeronaMalik",
-    "Plan",
     "PoissonGaussian",
     "ReducedLaw",
     "ScaleGrid",
+    "SliceBySliceWarning",
     "SlowEngineWarning",
+    "Step",
     "StepSizeError",
+    "UnknownDetector",
     "denoise",
     "estimate_poisson_gaussian",
     "estimate_sigma",
@@ -27,13 +31,15 @@ __all__ = [
 ]
 
 from . import stages
-from ._denoise import Plan, denoise
+from ._denoise import Denoiser, denoise
 from .engines import ENGINE_NAMES
 from .errors import (
     EngineUnavailableError,
     ImageFileError,
     ModelFileError,
     NoiseLevelWarning,
+    NotFiniteError,
+    SliceBySliceWarning,
     SlowEngineWarning,
     StepSizeError,
 )
@@ -52,6 +58,7 @@ from .models import (
     save_model,
 )
 from .noise.level import estimate_poisson_gaussian, estimate_sigma
-from .noise.photons import PoissonGaussian
+from .noise.photons import PoissonGaussian, UnknownDetector
+from .pipeline import Step
 
 __version__: str

@@ -40,17 +40,17 @@ _OPPONENT = np.array(
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Channels of a colour space that are denoised with one structure tensor.
+    """Samples in a colour space that are denoised with one structure tensor.
 
     Attributes
     ----------
-    rows : slice
-        Which of the new channels.
+    samples : slice
+        Which of the new samples.
     sigma : float
         Their common noise level.
     """
 
-    rows: slice
+    samples: slice
     sigma: float
 
 
@@ -119,7 +119,7 @@ def _space(
             )
         common = float(np.sqrt(np.mean(levels[rows] ** 2)))
         factors[rows] = common / levels[rows]
-        groups.append(Group(rows=rows, sigma=common))
+        groups.append(Group(samples=rows, sigma=common))
     forward = factors[:, None] * matrix
     backward = np.linalg.inv(forward).astype(np.float64)
     return ColourSpace(forward=forward, backward=backward, groups=tuple(groups))

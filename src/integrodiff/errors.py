@@ -15,6 +15,10 @@ class EngineUnavailableError(ValueError):
     """The engine asked for exists, but cannot run here."""
 
 
+class NotFiniteError(ValueError):
+    """An image has NaN or infinite values."""
+
+
 class ImageFileError(ValueError):
     """An image file cannot be read or written without losing something."""
 
@@ -25,3 +29,7 @@ class SlowEngineWarning(UserWarning):
 
 class NoiseLevelWarning(UserWarning):
     """The noise level is far outside the range a model was trained for."""
+
+
+class SliceBySliceWarning(UserWarning):
+    """A volume is denoised slice by slice."""

@@ -15,11 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._checks import positive_number
+from integrodiff.noise.photons import PoissonGaussian
 
 _BIT_DEPTHS = (8, 10, 12, 14, 16, 24, 32, 64)
 
 # How far noise may carry the values of a float image out of [0, 1], in standard deviations.
 _NOISE_REACH = 6
+
+_RANGE_OF_NOISE = 6.0
+"""Range of noise of variance one."""
 
 
 def grey_range(image: NDArray[Any], sigma: float, data_range: float | None = None) -> float:
@@ -55,3 +59,18 @@ def grey_range(image: NDArray[Any], sigma: float, data_range: float | None = Non
         "the largest and the smallest grey value that the image could have, such as 1, 255 or "
         "4095"
     )
+
+
+def stabilised_range(
+    stabilised: NDArray[Any], photons: PoissonGaussian, data_range: float | None = None
+) -> float:
+    """Return the data range of an image after the Anscombe transform.
+
+    Without a ``data_range``, which counts from the offset of the detector, it is that of the
+    values. Noise of variance one alone has a range of some standard deviations; an image with a
+    smaller range has hardly any light, or no noise.
+    """
+    if data_range is None:
+        return max(float(np.ptp(stabilised)), _RANGE_OF_NOISE)
+    ends = photons.offset + np.array([0.0, positive_number("data_range", data_range)])
+    return float(np.diff(photons.stabilise(ends))[0])

@@ -130,7 +130,7 @@ def test_data_range_and_callback(photograph: NDArray[np.float64]) -> None:
     counts = np.random.default_rng(1).poisson(photograph / 8).astype(np.float64)
     seen: list[NDArray[Any]] = []
     result = denoise(
-        counts, noise="poisson", data_range=32, callback=lambda _, image: seen.append(image)
+        counts, noise="poisson", data_range=32, callback=lambda step: seen.append(step.image())
     )
     np.testing.assert_allclose(seen[-1], result)
     assert np.abs(result - denoise(counts, noise="poisson")).max() < 2

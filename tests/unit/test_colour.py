@@ -123,7 +123,9 @@ def test_any_axis(axis: int, astronaut: NDArray[np.float64]) -> None:
 def test_steps_of_both_groups_are_counted(astronaut: NDArray[np.float64]) -> None:
     image = np.clip(noisy(astronaut, 20), 0, 255).astype(np.uint8)
     seen: list[tuple[int, NDArray[Any]]] = []
-    result = denoise(image, 20, channel_axis=-1, callback=lambda *now: seen.append(now))
+    result = denoise(
+        image, 20, channel_axis=-1, callback=lambda step: seen.append((step.number, step.image()))
+    )
     count = len(seen) // 2
     assert [step for step, _ in seen] == list(range(1, 2 * count + 1))
     np.testing.assert_array_equal(np.rint(seen[-1][1]).clip(0, 255), result)

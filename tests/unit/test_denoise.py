@@ -9,7 +9,15 @@ import pytest
 from cases import FEW_SCALES, MODELS, RUNNABLE_ENGINES
 from numpy.typing import NDArray
 
-from integrodiff import MODEL_NAMES, NoiseLevelWarning, Plan, denoise, load_model, save_model
+from integrodiff import (
+    MODEL_NAMES,
+    Denoiser,
+    NoiseLevelWarning,
+    Step,
+    denoise,
+    load_model,
+    save_model,
+)
 from integrodiff.grey_range import grey_range
 from integrodiff.models import CompactDiffusion, PowerLaws
 
@@ -189,7 +197,7 @@ class TestBadInput:
         [
             (np.float64(3), ValueError, "two axes"),
             (np.zeros(5), ValueError, "two axes"),
-            (np.zeros((4, 4, 3)), ValueError, "give channel_axis"),
+            (np.zeros((4, 4, 3)), ValueError, "say which: channel_axis"),
             (np.zeros((0, 4)), ValueError, "empty"),
             (np.zeros((4, 0)), ValueError, "empty"),
             ([], ValueError, "two axes"),
@@ -267,7 +275,11 @@ def test_callback_has_the_layout_and_units_of_the_image() -> None:
     image = np.random.default_rng(0).integers(0, 4096, (10, 11, 3)).astype(np.uint16)
     seen: list[tuple[int, NDArray[Any]]] = []
     result = denoise(
-        image, 300, channel_axis=-1, colour="joint", callback=lambda *now: seen.append(now)
+        image,
+        300,
+        channel_axis=-1,
+        colour="joint",
+        callback=lambda step: seen.append((step.number, step.image())),
     )
     assert [step for step, _ in seen] == list(range(1, 11))
     assert {array.shape for _, array in seen} == {image.shape}
@@ -283,14 +295,14 @@ def test_watching_changes_nothing(engine: str) -> None:
     image = np.random.default_rng(0).normal(100, 20, (10, 11, 3))
     alone, watched = (
         denoise(image, 20, model=model, data_range=255, channel_axis=-1, engine=engine, callback=c)
-        for c in (None, lambda step, image: None)
+        for c in (None, lambda step: step.image())
     )
     np.testing.assert_array_equal(watched, alone)
 
 
 def test_an_error_in_the_callback_reaches_the_caller() -> None:
-    def stop(step: int, image: object) -> None:
-        if step == 2:
+    def stop(step: Step) -> None:
+        if step.number == 2:
             raise InterruptedError("enough")
 
     with pytest.raises(InterruptedError, match="enough"):
@@ -350,19 +362,19 @@ class TestOut:
 
 class TestPlan:
     def test_equals_denoise_for_images_of_any_kind(self, clean: NDArray[np.float64]) -> None:
-        plan = Plan(25, model="iid", threads=2)
+        plan = Denoiser(25, model="iid", threads=2)
         image = noisy(clean, 25).clip(0, 255)
         for kind in (image.astype(np.uint8), image[:9, :7].astype(np.uint8), image[::-1] / 255):
             sigma = 25 if kind.dtype == np.uint8 else 25 / 255
-            chosen = plan if kind.dtype == np.uint8 else Plan(sigma, model="iid")
+            chosen = plan if kind.dtype == np.uint8 else Denoiser(sigma, model="iid")
             for _ in range(2):
                 np.testing.assert_array_equal(chosen(kind), denoise(kind, sigma, model="iid"))
 
     def test_exact_and_callback(self, clean: NDArray[np.float64]) -> None:
         image = noisy(clean, 25)
-        plan = Plan(25, data_range=255, exact=True)
+        plan = Denoiser(25, data_range=255, exact=True)
         seen: list[int] = []
-        found = plan(image, callback=lambda step, now: seen.append(step))
+        found = plan(image, callback=lambda step: seen.append(step.number))
         assert seen == list(range(1, 11))
         expected = denoise(image, 25, data_range=255, engine="numpy")
         np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -371,11 +383,11 @@ class TestPlan:
 
     def test_wrong_settings_are_refused_at_once(self) -> None:
         with pytest.raises(ValueError, match="sigma"):
-            Plan(-1)
+            Denoiser(-1)
         with pytest.raises(ValueError, match="threads must be"):
-            Plan(1, threads=0)
+            Denoiser(1, threads=0)
         with pytest.raises(ValueError, match="unknown engine"):
-            Plan(1, engine="fpga")
+            Denoiser(1, engine="fpga")
 
 
 class TestMapOfNoiseLevels:
@@ -415,7 +427,7 @@ class TestMapOfNoiseLevels:
     def test_plan_and_zeros(self, photograph: NDArray[np.float64]) -> None:
         levels = np.where(self.levels < 10, 0.0, self.levels)
         noisy = self.noisy(photograph)
-        plan = Plan(levels, data_range=255)
+        plan = Denoiser(levels, data_range=255)
         result = plan(noisy)
         np.testing.assert_array_equal(plan(noisy), result)
         # Where there is no noise, nothing is to be moved; a pixel away from the others.

@@ -1,9 +1,8 @@
-"""What the options of commands say about the noise of an image, and what they leave open."""
+"""Options about the noise of an image."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ from integrodiff.cli._terminal import ExitCode, stop, stopping
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from integrodiff.noise.photons import PoissonGaussian
+    from integrodiff import PoissonGaussian
 
 Sigma = Annotated[
     float | None,
@@ -54,55 +53,10 @@ Readout = Annotated[
     ),
 ]
 
-# An estimate from more pages takes longer, and is hardly better.
-_MOST_PAGES = 9
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseFound:
-    """The noise of an image, complete.
-
-    Attributes
-    ----------
-    sigma : tuple of float, optional
-        Noise level of each channel, if the noise is Gaussian; with a map, the root mean square.
-    sigma_map : ndarray, optional
-        Noise level of each pixel.
-    photons : PoissonGaussian, optional
-        The detector, if it counts photons.
-    estimated : bool
-        Whether the image said so, and not the user.
-    """
-
-    sigma: tuple[float, ...] | None = None
-    sigma_map: NDArray[Any] | None = field(default=None, compare=False, repr=False)
-    photons: PoissonGaussian | None = None
-    estimated: bool = False
-
-    def arguments(self, channel_axis: int | None) -> dict[str, Any]:
-        """Return the arguments of ``integrodiff.denoise``."""
-        if self.photons is not None:
-            return {"noise": self.photons}
-        if self.sigma_map is not None:
-            return {"sigma": self.sigma_map}
-        levels = self.sigma or ()
-        return {"sigma": levels[0] if channel_axis is None else levels}
-
-    def __str__(self) -> str:
-        if self.photons is not None:
-            numbers = {name: getattr(self.photons, name) for name in ("gain", "offset", "readout")}
-            text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        elif self.sigma_map is not None:
-            text = f"sigma {self.sigma_map.min():.4g} to {self.sigma_map.max():.4g}"
-        else:
-            values = dict.fromkeys(f"{value:.4g}" for value in self.sigma or ())
-            text = f"sigma {', '.join(values)}"
-        return f"{text} (estimated)" if self.estimated else text
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOptions:
-    """The noise as far as the options say it."""
+    """The values of these options."""
 
     sigma: float | None = None
     sigma_map: str | None = None
@@ -114,7 +68,7 @@ class NoiseOptions:
     def check(self) -> None:
         """Refuse options that contradict each other, and impossible numbers."""
         from integrodiff._checks import nonnegative_number, one_of
-        from integrodiff._given_noise import NOISES
+        from integrodiff.request import NOISES
 
         with stopping(ExitCode.USAGE, ValueError, TypeError):
             one_of("--noise", self.kind, NOISES)
@@ -133,44 +87,17 @@ class NoiseOptions:
             stop(ExitCode.USAGE, f"{named[0]} is for Gaussian noise, not for --noise {self.kind}")
         if len(named) > 1:
             stop(ExitCode.USAGE, "give --sigma or --sigma-map, not both")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return ``sigma`` and ``noise`` as arguments of :class:`integrodiff.Denoiser`."""
+        from integrodiff import UnknownDetector
+
         if self.sigma_map is not None:
-            _read_map(self.sigma_map)
-
-    def pages_wanted(self, count: int) -> frozenset[int]:
-        """Return which of the pages an estimate is made from; none if nothing is left open."""
-        import numpy as np
-
-        known = self.sigma, self.sigma_map, self.gain
-        if any(value is not None for value in known) or self.kind == "poisson":
-            return frozenset()
-        return frozenset(np.linspace(0, count - 1, min(count, _MOST_PAGES)).astype(int).tolist())
-
-    def found(
-        self, pages: Iterable[NDArray[Any]], channel_axis: int | None, channels: int
-    ) -> NoiseFound:
-        """Return the noise; what is left open is estimated from the wanted pages, taken in turn."""
-        import numpy as np
-
-        from integrodiff import PoissonGaussian, estimate_sigma
-
-        if self.kind == "poisson":
-            return NoiseFound(photons=PoissonGaussian())
-        known = self._known_detector()
-        if known is not None:
-            return NoiseFound(photons=known)
-        if self.sigma is not None:
-            return NoiseFound(sigma=(self.sigma,) * channels)
-        if self.sigma_map is not None:
-            levels, mean = _read_map(self.sigma_map)
-            return NoiseFound(sigma=(mean,) * channels, sigma_map=levels)
-        with stopping(ExitCode.USAGE, ValueError):
-            if self.kind == "poisson-gaussian":
-                return self._estimated_detector(np.stack(list(pages)), channel_axis)
-            estimates = [
-                np.atleast_1d(estimate_sigma(page, channel_axis=channel_axis)) for page in pages
-            ]
-        middle = np.median(np.stack(estimates), axis=0)
-        return NoiseFound(sigma=tuple(float(level) for level in middle), estimated=True)
+            return {"sigma": _read_map(self.sigma_map)}
+        if self.kind == "poisson-gaussian":
+            known = self._known_detector()
+            return {"noise": UnknownDetector(offset=self.offset) if known is None else known}
+        return {"sigma": self.sigma, "noise": self.kind}
 
     def _known_detector(self) -> PoissonGaussian | None:
         """Return the detector, if its gain is given."""
@@ -181,35 +108,23 @@ class NoiseOptions:
         offset, readout = self.offset or 0.0, self.readout or 0.0
         return PoissonGaussian(gain=self.gain, offset=offset, readout=readout)
 
-    def _estimated_detector(self, pages: NDArray[Any], channel_axis: int | None) -> NoiseFound:
-        """Return the detector that the pages, laid side by side, say."""
-        import numpy as np
 
-        from integrodiff import estimate_poisson_gaussian
-
-        # Pages become further channels, which are taken to have the same noise.
-        channels = pages if channel_axis is None else np.moveaxis(pages, channel_axis, 1)
-        stacked = channels.reshape(-1, *channels.shape[-2:])
-        found = estimate_poisson_gaussian(stacked, channel_axis=0, offset=self.offset)
-        return NoiseFound(photons=found, estimated=True)
-
-
-def _read_map(path: str) -> tuple[NDArray[Any], float]:
-    """Return the noise level of each pixel from an image file, and their root mean square."""
-    from integrodiff._given_noise import split_map
+def _read_map(path: str) -> NDArray[Any]:
+    """Return the noise level of each pixel from an image file."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import read_image
+    from integrodiff.noise.maps import noise_map
 
     with stopping(ExitCode.INPUT, ImageFileError):
         image = read_image(path)
     if image.pixels.ndim != 2 or image.alpha is not None:
         stop(
             ExitCode.INPUT,
-            f"{path}: a map of noise levels is one grey image, and this is {image.header.kind} of "
-            f"{image.header.pages} page(s)",
+            f"{path}: a map of noise levels is one grey image, and this is {image.header.kind} "
+            f"with {image.header.pages} page(s)",
         )
     try:
-        mean, _ = split_map(image.pixels)
+        noise_map(image.pixels)
     except ValueError as error:
         stop(ExitCode.INPUT, f"{path}: {error}")
-    return image.pixels, mean
+    return image.pixels

@@ -5,26 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from integrodiff.cli._files import refuse_output_over_inputs
 from integrodiff.cli._models import loaded_model
-from integrodiff.cli._noise import NoiseFound, NoiseOptions
+from integrodiff.cli._noise import NoiseOptions
 from integrodiff.cli._terminal import ExitCode, stop, stopping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from integrodiff import Denoiser
     from integrodiff.colour import Colour
     from integrodiff.io import ImageHeader, ImageReader, Page
-    from integrodiff.models import Model
-
-_ANY_LEVEL = 25.0
+    from integrodiff.pipeline import Pipeline, Step
+    from integrodiff.request import ResolvedChannel, ResolvedRequest
 
 Watch: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None] | None]]
-"""Takes the number of steps, and gives for their time what counts them, if anybody is to know."""
+"""Factory: total steps -> context that yields ``advance()``, or None if nobody watches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,29 +40,35 @@ class Options:
     exact: bool
     overwrite: bool
 
-    def prepared(self) -> Settings:
-        """Refuse options that no image can be denoised with; load the rest."""
-        from integrodiff._checks import one_of, positive_number
+    def settings(self) -> Settings:
+        """Refuse options that no image can be denoised with; load the model and the engine."""
+        from integrodiff import Denoiser
+        from integrodiff._checks import one_of
         from integrodiff.colour import COLOURS
-        from integrodiff.engines import get_engine
 
         self.noise.check()
-        with stopping(ExitCode.USAGE, ValueError, TypeError):
+        model = loaded_model(self.model)
+        arguments = self.noise.arguments()
+        with stopping(ExitCode.USAGE, ValueError, TypeError, ImportError, OSError):
             one_of("--colour", self.colour, COLOURS)
-            if self.data_range is not None:
-                positive_number("data_range", self.data_range)
-        with stopping(ExitCode.USAGE, ValueError, ImportError, OSError):
-            engine = get_engine(self.engine).name
-        return Settings(options=self, model=loaded_model(self.model), engine=engine)
+            denoiser = Denoiser(
+                **arguments,
+                model=model,
+                data_range=self.data_range,
+                colour=cast("Colour", self.colour),
+                engine=self.engine,
+                as_float=self.as_float,
+                exact=self.exact,
+            )
+        return Settings(options=self, denoiser=denoiser)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How images are denoised: the options, the model itself, and the engine that can run here."""
+    """The options of the command, and the denoiser that follows from them."""
 
     options: Options
-    model: Model
-    engine: str
+    denoiser: Denoiser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +83,8 @@ class Denoised:
         Number of pages.
     image, how : str
         The image and its treatment in words.
-    noise : NoiseFound
-        The noise level, given or found.
+    noise : dict
+        The noise, given or estimated, for the report.
     seconds : float
         Time it took.
     notes : tuple of str
@@ -89,9 +95,15 @@ class Denoised:
     pages: int
     image: str
     how: str
-    noise: NoiseFound
+    noise: dict[str, Any]
     seconds: float
     notes: tuple[str, ...]
+
+    @property
+    def noise_levels(self) -> list[float]:
+        """Noise levels of all channels; none if the noise is that of photons."""
+        channels = self.noise.get("channels", [self.noise])
+        return [level for channel in channels for level in channel.get("sigma", ())]
 
     def __str__(self) -> str:
         return f"{self.image}, {self.how}, {self.seconds:.1f} s"
@@ -114,7 +126,7 @@ def denoise_file(
     settings : Settings
         How.
     watch : callable
-        Gives what counts the steps.
+        Shows the progress.
     completed : callable, optional
         Called with the path of the complete output just before it gets its name.
 
@@ -123,8 +135,6 @@ def denoise_file(
     Stopped
         With the exit code and a message for the user.
     """
-    import numpy as np
-
     from integrodiff.errors import ImageFileError
     from integrodiff.io import (
         OutputFileError,
@@ -135,132 +145,87 @@ def denoise_file(
     )
 
     start = time.perf_counter()
-    options = settings.options
+    options, denoiser = settings.options, settings.denoiser
     sigma_map = options.noise.sigma_map
     refuse_output_over_inputs(target, [source, *([] if sigma_map is None else [Path(sigma_map)])])
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
         check_output_path(target, overwrite=options.overwrite)
         with open_image(source) as reader:
-            dtype = np.dtype(np.float32) if options.as_float else reader.header.dtype
+            dtype = denoiser.request.result_dtype(reader.header.dtype)
             header = reader.header.with_dtype(dtype)
             check_output(target, header, overwrite=options.overwrite)
-            survey = _survey(reader, options)
+            pipeline = _pipeline(reader, denoiser)
             with create_image(
                 target, header, overwrite=options.overwrite, completed=completed
             ) as result:
-                for page in _denoised(reader, settings, survey, watch):
+                for page in _denoised(reader, pipeline, watch):
                     result.write(page)
+    resolved = pipeline.resolved
     notes = [f"{source}: {text}" for text in header.notes]
     notes += [f"{target}: {text}" for text in result.notes]
     return Denoised(
         size=header.size,
         pages=header.pages,
         image=_image_in_words(header),
-        how=f"{Path(options.model).name} at {survey.noise}, engine {settings.engine}",
-        noise=survey.noise,
+        how=f"{Path(options.model).name} at {resolved.noise}, engine {denoiser.engine}",
+        noise=_noise_for_report(resolved),
         seconds=time.perf_counter() - start,
         notes=tuple(notes),
     )
 
 
-@dataclass(frozen=True)
-class _Survey:
-    """What all pages of an image have in common."""
+def _pipeline(reader: ImageReader, denoiser: Denoiser) -> Pipeline:
+    """Resolve the request for a file."""
+    from integrodiff.errors import ImageFileError, NotFiniteError
 
-    noise: NoiseFound
-    data_range: float | None
-
-
-def _survey(source: ImageReader, options: Options) -> _Survey:
-    """Return noise and grey range of all pages; they are read for it only if it depends on them."""
-    import numpy as np
-
-    header = source.header
-    wanted = options.noise.pages_wanted(header.pages)
-    range_is_open = options.data_range is None and (
-        header.dtype != np.uint8 or options.noise.kind != "gaussian"
-    )
-    extremes: list[NDArray[Any]] = [np.zeros(2, header.dtype)]
-
-    def watched() -> Iterator[NDArray[Any]]:
-        extremes.clear()
-        for number, page in enumerate(source.pages()):
-            extremes.append(np.array([page.pixels.min(), page.pixels.max()]))
-            if header.dtype.kind == "f" and not np.isfinite(extremes[-1]).all():
-                stop(
-                    ExitCode.INPUT,
-                    f"{source.path}: has NaN or infinite values; replace them first, for "
-                    "example by the median of their neighbours",
-                )
-            if number in wanted:
-                yield page.pixels
-
-    pages = watched() if wanted or range_is_open or header.dtype.kind == "f" else iter(())
-    noise = options.noise.found(pages, header.channel_axis, header.channels)
-    for _ in pages:
-        pass  # pages after the last one that was wanted, or all
-    with stopping(ExitCode.USAGE, ValueError):
-        return _Survey(noise, _common_range(np.array(extremes), noise, options.data_range))
+    with stopping(ExitCode.USAGE, ValueError), stopping(ExitCode.INPUT, ImageFileError):
+        try:
+            return denoiser.pipeline(reader)
+        except NotFiniteError as error:
+            stop(ExitCode.INPUT, f"{reader.path}: {error}")
 
 
-def _denoised(
-    source: ImageReader, settings: Settings, survey: _Survey, watch: Watch
-) -> Iterator[Page]:
-    """Denoise page by page, all pages with the same noise and the same grey range."""
-    import numpy as np
+def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator[Page]:
+    """Give the denoised pages of a file, with what else belongs to them."""
+    from integrodiff.errors import ImageFileError
 
-    import integrodiff
+    current: list[Page] = []
 
-    header, options = source.header, settings.options
-    colour = cast("Colour", options.colour)  # checked before
-    with stopping(ExitCode.USAGE, ValueError):
-        steps = _steps_of_a_page(settings.model, survey.noise, colour, header.channels)
-        plan = integrodiff.Plan(
-            **survey.noise.arguments(header.channel_axis),
-            model=settings.model,
-            data_range=survey.data_range,
-            channel_axis=header.channel_axis,
-            colour=colour,
-            engine=settings.engine,
-            as_float=options.as_float,
-            exact=options.exact,
-        )
-    with watch(steps * header.pages) as advance:
-        for page in source.pages():
-            with stopping(ExitCode.USAGE, ValueError, ImportError):
-                pixels = plan(page.pixels, callback=_step_counter(advance))
-            yield page.with_pixels(pixels.astype(np.float32) if options.as_float else pixels)
+    def planes() -> Iterator[NDArray[Any]]:
+        for page in reader.pages():
+            current.append(page)
+            yield page.pixels
+
+    with watch(pipeline.steps) as advance:
+        results = pipeline.run(planes(), None if advance is None else _counter(advance))
+        while True:
+            with (
+                stopping(ExitCode.USAGE, ValueError, ImportError),
+                stopping(ExitCode.INPUT, ImageFileError),
+            ):
+                pixels = next(results, None)
+            if pixels is None:
+                return
+            yield current.pop().with_pixels(pixels)
 
 
-def _step_counter(advance: Callable[[], None] | None) -> Callable[[int, Any], object] | None:
-    """Return what counts the steps of the evolution, if anybody wants to see them."""
-    return None if advance is None else lambda step, image: advance()
+def _counter(advance: Callable[[], None]) -> Callable[[Step], None]:
+    return lambda step: advance()
 
 
-def _steps_of_a_page(model: Model, noise: NoiseFound, colour: Colour, channels: int) -> int:
-    """Return how many steps a page takes, those of all groups of channels."""
-    import numpy as np
-
-    from integrodiff.colour import colour_space
-
-    levels = np.ones(channels) if noise.sigma is None else np.array(noise.sigma)
-    groups = colour_space(colour, levels).groups
-    # The number of steps is a setting of a model; it does not depend on the noise level.
-    return len(groups) * model.evolution(_ANY_LEVEL).steps
+def _noise_for_report(resolved: ResolvedRequest) -> dict[str, Any]:
+    """Return the noise of an image as JSON values; of several channels, one for each."""
+    channels = [_noise_of_channel(channel) for channel in resolved.channels]
+    return channels[0] if len(channels) == 1 else {"channels": channels}
 
 
-def _common_range(
-    extremes: NDArray[Any], noise: NoiseFound, data_range: float | None
-) -> float | None:
-    """Return the grey range of all pages."""
-    from integrodiff.grey_range import grey_range
-
-    if noise.sigma is not None:
-        highest = max(noise.sigma) if noise.sigma_map is None else float(noise.sigma_map.max())
-        return grey_range(extremes, highest, data_range)
-    if data_range is None and noise.photons is not None:
-        return max(float(extremes.max()) - noise.photons.offset, noise.photons.gain)
-    return data_range
+def _noise_of_channel(channel: ResolvedChannel) -> dict[str, Any]:
+    if channel.photons is not None:
+        return {**asdict(channel.photons), "estimated": channel.estimated}
+    found: dict[str, Any] = {"sigma": channel.sigmas.tolist(), "estimated": channel.estimated}
+    if channel.map is not None:
+        found["sigma_range"] = [channel.map.lowest, channel.map.highest]
+    return found
 
 
 def _image_in_words(image: ImageHeader) -> str:

@@ -198,7 +198,7 @@ class _Run:
         pipes = PIPE in (*self.inputs, self.output)
         many = not pipes and self._is_batch()
         self._check(pipes=pipes, many=many)
-        settings = options.prepared()
+        settings = options.settings()
         if many:
             self._start_batch(settings)
             return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,9 +21,6 @@ from integrodiff.cli._terminal import (
     stop,
     stopping,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def explain(
@@ -104,19 +100,34 @@ def _run(request: _Request) -> None:
     model = loaded_model(request.model)
     _check_output(request)
     pixels = page_of(request.input, request.page)
-    grey = pixels.astype(float) if pixels.ndim == 2 else pixels.mean(axis=-1)
-    level, estimated = _noise_level(grey, request.noise, pixels.ndim == 3)
-    from integrodiff.grey_range import grey_range
+    from integrodiff import Denoiser
+    from integrodiff.arrays import array_image
     from integrodiff.viz.drawing import save_figure
     from integrodiff.viz.explanation import explain
     from integrodiff.viz.explanation_figure import draw
 
     with stopping(ExitCode.USAGE, ValueError, TypeError, ImportError):
-        factor = 255 / grey_range(pixels, level, request.data_range)
-        explanation = explain(
-            (grey * factor)[None], level * factor, model, step=request.step, engine=request.engine
+        denoiser = Denoiser(
+            **request.noise.arguments(),
+            model=model,
+            engine=request.engine,
+            data_range=request.data_range,
         )
-    what = f"{Path(request.model).name} at noise level {level:.4g}{estimated}"
+        pipeline = denoiser.pipeline(
+            array_image(pixels, channel_axis=None if pixels.ndim == 2 else -1)
+        )
+        groups = pipeline.on_model_scale(pixels, 0)
+        if not groups:
+            stop(
+                ExitCode.USAGE,
+                "there is no noise, and so nothing to explain; give --sigma above 0",
+            )
+        # The first group of a colour image is its luminance.
+        image, level = groups[0]
+        explanation = explain(image, level, model, step=request.step, engine=request.engine)
+    (channel,) = pipeline.resolved.channels
+    estimated = " (estimated)" if channel.estimated else ""
+    what = f"{Path(request.model).name} at noise level {level / channel.factor:.4g}{estimated}"
     figure = draw(explanation, f"{request.input.name}: {what}")
     with stopping(ExitCode.OUTPUT, OSError):
         save_figure(figure, request.output, overwrite=request.overwrite)
@@ -134,15 +145,3 @@ def _check_output(request: _Request) -> None:
     refuse_output_over_inputs(output, [request.input])
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=request.overwrite)
-
-
-def _noise_level(grey: NDArray[Any], options: NoiseOptions, in_colour: bool) -> tuple[float, str]:
-    """Return the noise level of the grey image, and whether it was estimated, in words."""
-    if options.sigma is not None and in_colour:
-        # The mean of three channels has less noise than each of them.
-        options = replace(options, sigma=options.sigma / math.sqrt(3))
-    found = options.found([grey], None, 1)
-    (level,) = found.sigma or (0.0,)
-    if level == 0:
-        stop(ExitCode.USAGE, "there is no noise, and so nothing to explain; give --sigma above 0")
-    return level, " (estimated)" if found.estimated else ""

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from integrodiff.errors import ImageFileError
 from integrodiff.io.image import ImageFile, ImageHeader, Page
+from integrodiff.layout import Layout
 
 # No compression that is read here makes the data of a noisy image smaller by more than this.
 _LARGEST_RATIO = 1500
@@ -119,6 +121,20 @@ class ImageReader(ABC):
                 self.path, f"has a page {number + 1} that is not like its header; {_INCOMPLETE}"
             )
         return page
+
+    @property
+    def layout(self) -> Layout:
+        """Axes and shape."""
+        return self.header.layout
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the grey values."""
+        return self.header.dtype
+
+    def planes(self) -> Iterator[NDArray[Any]]:
+        """Give the pixels of all pages in their order, without alpha."""
+        return (page.pixels for page in self.pages())
 
     def close(self) -> None:
         """Close the file."""

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff.layout import Layout
+
 EXIF_SIGNATURE = b"Exif\0\0"
 """What a block of EXIF data begins with in a JPEG file."""
 
@@ -111,6 +113,12 @@ class ImageHeader:
     has_alpha: bool = False
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """Axes and shape."""
+        plane = "YX" if self.channel_axis is None else "YXS"
+        return Layout("Q" * (len(self.shape) - len(plane)) + plane, self.shape)
 
     @property
     def page_axes(self) -> tuple[int, ...]:

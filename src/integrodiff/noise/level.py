@@ -31,8 +31,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-from integrodiff._checked_image import checked_image
 from integrodiff._checks import finite_number
+from integrodiff.arrays import array_image
+from integrodiff.errors import NotFiniteError
 from integrodiff.noise.photons import PoissonGaussian
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -88,7 +89,7 @@ def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> floa
     >>> abs(estimate_sigma(noisy) - 20) < 1
     True
     """
-    array = checked_image(image, channel_axis)
+    array = _checked(image, channel_axis)
     if channel_axis is None:
         return _sigma_of(array)
     return np.array([_sigma_of(channel) for channel in np.moveaxis(array, channel_axis, 0)])
@@ -122,7 +123,7 @@ def estimate_poisson_gaussian(
     them is found as in :func:`estimate_sigma`, and a line through them by robust least squares.
     """
     known = None if offset is None else finite_number("offset", offset)
-    array = checked_image(image, channel_axis).astype(np.float64)
+    array = _checked(image, channel_axis).astype(np.float64)
     channels = [array] if channel_axis is None else list(np.moveaxis(array, channel_axis, 0))
     found = np.concatenate([_variances_by_brightness(channel) for channel in channels], axis=1)
     slope, intercept = _line_through(*found)
@@ -131,6 +132,14 @@ def estimate_poisson_gaussian(
     dark = 0.0 if known is None else known
     variance = max(intercept + slope * dark, 0.0)
     return PoissonGaussian(gain=slope, offset=dark, readout=math.sqrt(variance))
+
+
+def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
+    """Return the image as an array; refuse what has no noise level."""
+    array = array_image(image, channel_axis=channel_axis).array
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise NotFiniteError("image has NaN or infinite values; replace them first")
+    return array
 
 
 def _sigma_of(image: NDArray[Any]) -> float:

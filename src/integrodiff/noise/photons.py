@@ -88,6 +88,23 @@ class PoissonGaussian:
         return self.readout / self.gain
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnknownDetector:
+    """A detector whose gain and readout noise are estimated from the image.
+
+    Attributes
+    ----------
+    offset : float, optional
+        Grey value without light, if it is known.
+    """
+
+    offset: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.offset is not None:
+            object.__setattr__(self, "offset", finite_number("offset", self.offset))
+
+
 def expected_transform(counts: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
     """Return the mean of the transform, for mean numbers of photons (one axis).
 

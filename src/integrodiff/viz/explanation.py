@@ -6,7 +6,7 @@ Everything here is computed by the stages themselves; see :mod:`integrodiff.stag
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,12 @@ class Explanation:
 
 
 def explain(
-    image: Floats, sigma: float, model: Model, *, step: int | None = None, engine: str = "auto"
+    image: NDArray[Any],
+    sigma: float,
+    model: Model,
+    *,
+    step: int | None = None,
+    engine: str = "auto",
 ) -> Explanation:
     """Return what a model does to an image.
 

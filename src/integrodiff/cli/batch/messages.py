@@ -140,7 +140,7 @@ def _row(status: Status, outcomes: Sequence[Outcome]) -> list[str]:
         return [status, str(len(outcomes)), "", "", "", seconds]
     pages = sum(image.pages for image in done)
     pixels = sum(prod(image.size) * image.pages for image in done) / 1e6
-    levels = [level for image in done for level in image.noise.sigma or ()]
+    levels = [level for image in done for level in image.noise_levels]
     ends = dict.fromkeys(f"{level:.4g}" for level in (min(levels), max(levels))) if levels else ()
     noise = f"sigma {' to '.join(ends)}" if levels else "photons"
     return [status, str(len(outcomes)), str(pages), f"{pixels:.2f}", noise, seconds]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import typer
 
-from integrodiff.cli._noise import NoiseFound
 from integrodiff.cli._one_file import Denoised, Settings
 from integrodiff.cli._terminal import ExitCode, stop
 from integrodiff.cli.batch.plan import Job
@@ -115,7 +114,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
         "status": outcome.status,
         "exit_code": int(outcome.code),
         "message": worded(outcome.message),
-        "noise": None if done is None else _noise(done.noise),
+        "noise": None if done is None else done.noise,
         "seconds": round(outcome.seconds, 3),
         "warnings": list(outcome.warnings),
         "notes": [] if done is None else [worded(text) for text in done.notes],
@@ -123,12 +122,3 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     if done is not None:
         entry |= {"height": done.size[0], "width": done.size[1], "pages": done.pages}
     return entry
-
-
-def _noise(noise: NoiseFound) -> dict[str, Any]:
-    if noise.photons is not None:
-        return {**asdict(noise.photons), "estimated": noise.estimated}
-    found: dict[str, Any] = {"sigma": list(noise.sigma or ()), "estimated": noise.estimated}
-    if noise.sigma_map is not None:
-        found["sigma_range"] = [float(noise.sigma_map.min()), float(noise.sigma_map.max())]
-    return found

@@ -47,6 +47,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
     from integrodiff.models.files import model_to_json
 
     options = settings.options
+    parameters = model_to_json(settings.denoiser.request.model)
     noise = asdict(options.noise)
     if options.noise.sigma_map is not None:
         noise["sigma_map"] = contents(Path(options.noise.sigma_map))
@@ -55,7 +56,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "noise": noise.pop("kind"),
         **noise,
         "model": Path(options.model).name,
-        "parameters": hashlib.sha256(model_to_json(settings.model).encode()).hexdigest(),
+        "parameters": hashlib.sha256(parameters.encode()).hexdigest(),
         "engine": options.engine,
         "data_range": options.data_range,
         "colour": options.colour,

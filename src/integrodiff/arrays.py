@@ -1,0 +1,108 @@
+"""Arrays as images: which arrays are accepted, and what their axes mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from integrodiff.layout import Layout
+
+_KINDS = {"b": "a boolean mask", "c": "complex", "O": "an array of Python objects"}
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayImage:
+    """An array whose axes are known.
+
+    Attributes
+    ----------
+    array : ndarray
+        Integer or real floating point.
+    layout : Layout
+        Its axes.
+    """
+
+    array: NDArray[Any]
+    layout: Layout
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the grey values."""
+        return self.array.dtype
+
+    def planes(self) -> Iterator[NDArray[Any]]:
+        """Give views of all planes, in their order."""
+        return self.layout.planes(self.array)
+
+
+def array_image(
+    image: ArrayLike, *, axes: str | None = None, channel_axis: int | None = None
+) -> ArrayImage:
+    """Return an array that can be denoised with its axes, or say why it cannot.
+
+    Parameters
+    ----------
+    image : array_like
+        The image.
+    axes : str, optional
+        One letter for each axis, see :mod:`integrodiff.layout`.
+    channel_axis : int, optional
+        Axis of colour samples, scikit-image's way to say the same of a single image.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the array is not an image, or its axes are unclear.
+    """
+    if isinstance(image, np.ma.MaskedArray):
+        raise TypeError("masked arrays are not supported: fill the masked pixels first")
+    array = np.asarray(image)
+    kind = array.dtype.kind
+    if kind not in "iuf":
+        raise TypeError(
+            "image must be integer or real floating point, got "
+            f"{_KINDS.get(kind, f'dtype {array.dtype}')}"
+        )
+    return ArrayImage(array, Layout(_axes(array, axes, channel_axis), array.shape))
+
+
+def _axes(array: NDArray[Any], axes: str | None, channel_axis: int | None) -> str:
+    """Return the axes string, given or found from the number of axes."""
+    if axes is not None:
+        if channel_axis is not None:
+            raise ValueError("give axes or channel_axis, not both")
+        if not isinstance(axes, str):
+            raise TypeError(f"axes must be a string such as 'TYX', got {axes!r}")
+        return axes.upper()
+    if channel_axis is None:
+        if array.ndim == 2:
+            return "YX"
+        if array.ndim == 3:
+            raise ValueError(
+                f"an image of shape {array.shape} may be several things; say which: "
+                "channel_axis=-1 or axes='YXS' for colour, axes='TYX' for frames that share a "
+                "noise level, axes='CYX' for channels with a noise level each, axes='ZYX' for a "
+                "volume"
+            )
+        raise ValueError(
+            f"image must have two axes, rows and columns, got shape {array.shape}; for more axes "
+            "give axes, such as 'TCYX'"
+        )
+    if isinstance(channel_axis, bool) or not isinstance(channel_axis, (int, np.integer)):
+        raise TypeError(f"channel_axis must be an integer or None, got {channel_axis!r}")
+    if array.ndim != 3:
+        raise ValueError(
+            "an image with channel_axis must have three axes: rows, columns and channels; got "
+            f"shape {array.shape}. For more axes give axes, such as 'TYXS'"
+        )
+    if not -3 <= channel_axis < 3:
+        raise ValueError(
+            f"channel_axis {channel_axis} does not exist in an image of shape {array.shape}"
+        )
+    letters = ["Y", "X"]
+    letters.insert(channel_axis % 3, "S")
+    return "".join(letters)

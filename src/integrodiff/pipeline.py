@@ -1,0 +1,203 @@
+"""From the planes of an image to their denoised versions.
+
+A plane goes through these stations, and comes back through their inverses in reverse order:
+Anscombe transform (photon noise), colour space, scale [0, 255], engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff.engines import FloatImage, Process, State
+from integrodiff.request import ResolvedChannel, ResolvedRequest, computing_dtype
+
+Processes: TypeAlias = Callable[[tuple[float, ...]], tuple[Process, ...]]
+"""Returns a prepared process for each noise level on the scale [0, 255]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """One explicit step that is done.
+
+    Attributes
+    ----------
+    number, total : int
+        Number of steps that are done, and of all, over the planes and groups of samples.
+    plane : int
+        The plane, counted from zero, that was advanced.
+    """
+
+    number: int
+    total: int
+    plane: int
+    _image: Callable[[], FloatImage] = field(repr=False)
+
+    def image(self) -> FloatImage:
+        """Return the plane as it is now: floating point, in the grey levels of the input.
+
+        It is computed by this call, so that watching the number of steps costs nothing. Call it
+        before the next step.
+        """
+        return self._image()
+
+
+StepCallback: TypeAlias = Callable[[Step], object]
+
+
+class Pipeline:
+    """Denoises the planes of one image.
+
+    Parameters
+    ----------
+    resolved : ResolvedRequest
+        What is run.
+    processes : callable
+        Prepares the engine for noise levels.
+    """
+
+    def __init__(self, resolved: ResolvedRequest, processes: Processes) -> None:
+        self.resolved = resolved
+        levels = tuple(level for channel in resolved.channels for level in channel.levels)
+        prepared = iter(processes(levels))
+        self._stations = [
+            _Stations(channel, [next(prepared) for _ in channel.levels])
+            for channel in resolved.channels
+        ]
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of all planes together."""
+        layout = self.resolved.layout
+        planes = layout.plane_count // layout.channels
+        return planes * sum(stations.steps for stations in self._stations)
+
+    def run(
+        self, planes: Iterator[NDArray[Any]], callback: StepCallback | None = None
+    ) -> Iterator[NDArray[Any]]:
+        """Give the denoised planes, in the order and the dtype of the result.
+
+        Parameters
+        ----------
+        planes : iterator of ndarray
+            All planes of the image in their order.
+        callback : callable, optional
+            Called after each step.
+        """
+        watcher = None if callback is None else _Watcher(callback, self.steps)
+        dtype = self.resolved.result_dtype
+        for number, plane in enumerate(planes):
+            stations = self._stations[self.resolved.layout.channel_of(number)]
+            observe = None if watcher is None else partial(watcher.advance, number)
+            yield in_dtype(stations.denoised(_working(plane), observe), dtype)
+
+    def on_model_scale(
+        self, plane: NDArray[Any], number: int = 0
+    ) -> list[tuple[FloatImage, float]]:
+        """Return what the model sees of a plane: for each group of samples image and noise level.
+
+        Images are ``(sample, row, column)``, both on the scale [0, 255].
+        """
+        stations = self._stations[self.resolved.layout.channel_of(number)]
+        image = stations.forward(_working(plane))
+        channel = stations.channel
+        groups = zip(channel.space.groups, channel.levels, strict=True)
+        return [(image[group.samples], level) for group, level in groups]
+
+
+_Observer: TypeAlias = Callable[[Callable[[], FloatImage]], object]
+
+
+class _Watcher:
+    """Counts steps and tells a callback about each."""
+
+    def __init__(self, callback: StepCallback, total: int) -> None:
+        self._callback, self._total, self._done = callback, total, 0
+
+    def advance(self, plane: int, image: Callable[[], FloatImage]) -> None:
+        self._done += 1
+        self._callback(Step(number=self._done, total=self._total, plane=plane, _image=image))
+
+
+def _working(plane: NDArray[Any]) -> FloatImage:
+    """Return a plane in the precision of the computation."""
+    return plane.astype(computing_dtype(plane.dtype), copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Stations:
+    """The way of a plane of one channel to the engine and back."""
+
+    channel: ResolvedChannel
+    processes: list[Process]
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of one plane."""
+        return sum(process.evolution.steps for process in self.processes)
+
+    def forward(self, plane: FloatImage) -> FloatImage:
+        """Return a plane as the engine takes it, ``(sample, row, column)``."""
+        channel = self.channel
+        if channel.photons is not None:
+            plane = channel.photons.stabilise(plane)
+        samples = plane[None] if plane.ndim == 2 else np.moveaxis(plane, -1, 0)
+        return channel.space.separated(samples) * plane.dtype.type(channel.factor)
+
+    def backward(self, image: FloatImage, dimensions: int) -> FloatImage:
+        """Undo :meth:`forward`, for a plane with or without an axis of samples."""
+        channel = self.channel
+        samples = channel.space.mixed(image / image.dtype.type(channel.factor))
+        plane = samples[0] if dimensions == 2 else np.moveaxis(samples, 0, -1)
+        return plane if channel.photons is None else channel.photons.restore(plane)
+
+    def denoised(self, plane: FloatImage, observe: _Observer | None) -> FloatImage:
+        """Evolve the groups of samples one after the other."""
+        if not self.processes:
+            return plane
+        image = self.forward(plane)
+        for group, process in zip(self.channel.space.groups, self.processes, strict=True):
+            state = process.start(image[group.samples])
+            if observe is None:
+                state.advance()
+            else:
+                current = partial(self._current, image, group.samples, state, plane.ndim)
+                while state.step < state.steps:
+                    state.advance(1)
+                    observe(current)
+            image[group.samples] = state.image()
+        result = self.backward(image, plane.ndim)
+        if not np.isfinite(result).all():
+            raise ValueError(
+                f"the grey values, up to {np.abs(plane).max():g}, are too large for {plane.dtype} "
+                f"computations with a data range of {self.channel.data_range:g}; check data_range"
+            )
+        return result
+
+    def _current(
+        self, image: FloatImage, samples: slice, state: State, dimensions: int
+    ) -> FloatImage:
+        """Return the plane with the samples that an engine is advancing as they are now."""
+        shown = image.copy()
+        shown[samples] = state.image()
+        return self.backward(shown, dimensions)
+
+
+def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Convert to the dtype of the result; integers are rounded and clipped."""
+    if dtype.kind == "f":
+        return image.astype(dtype, copy=False)
+    limits = np.iinfo(dtype)
+    rounded = np.rint(image)
+    # The largest 64-bit integers have no float of their own: a comparison decides, not a cast.
+    inside = (rounded > float(limits.min)) & (rounded < float(limits.max))
+    result = np.empty(image.shape, dtype)
+    result[inside] = rounded[inside].astype(dtype)
+    result[rounded <= float(limits.min)] = limits.min
+    result[rounded >= float(limits.max)] = limits.max
+    return result

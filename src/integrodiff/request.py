@@ -1,0 +1,381 @@
+"""The one place where a request is resolved: noise, grey range, axes and colour.
+
+A :class:`Request` is what a user says, in Python or on the command line. :func:`resolve` looks at
+an image, an array or an open file, and returns what is run: for each channel the noise levels, the
+grey range, and the colour space. Whatever is not said is estimated here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff._checks import (
+    nonnegative_number,
+    one_of,
+    positive_integer,
+    positive_number,
+    sequence_of_numbers,
+)
+from integrodiff.colour import COLOURS, Colour, ColourSpace, colour_space
+from integrodiff.errors import NoiseLevelWarning, NotFiniteError, SliceBySliceWarning
+from integrodiff.grey_range import grey_range, stabilised_range
+from integrodiff.layout import Layout
+from integrodiff.models import Model
+from integrodiff.noise.level import estimate_poisson_gaussian, estimate_sigma
+from integrodiff.noise.maps import NoiseMap, noise_map
+from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
+
+Noise: TypeAlias = (
+    Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonGaussian | UnknownDetector
+)
+NOISES = ("gaussian", "poisson", "poisson-gaussian")
+
+Sigma: TypeAlias = float | Sequence[float] | NDArray[Any] | None
+
+_MOST_PLANES = 9
+"""Planes of a channel that its noise is estimated from; more take longer and hardly help."""
+
+
+class Source(Protocol):
+    """An image to resolve a request for: an array with its axes, or an open file."""
+
+    @property
+    def layout(self) -> Layout:
+        """Axes and shape."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the grey values."""
+
+    def planes(self) -> Iterable[NDArray[Any]]:
+        """Give all planes in their order, ``(Y, X)`` or ``(Y, X, S)``; can be called again."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """What is asked for, whatever the image; the arguments of :func:`integrodiff.denoise`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not usable for any image.
+    """
+
+    model: Model
+    sigma: Sigma = None
+    noise: Noise = "gaussian"
+    data_range: float | None = None
+    colour: Colour = "auto"
+    as_float: bool = False
+    exact: bool = False
+    threads: int | None = None
+    map: NoiseMap | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        one_of("colour", self.colour, COLOURS)
+        if self.data_range is not None:
+            positive_number("data_range", self.data_range)
+        if self.threads is not None:
+            positive_integer("threads", self.threads)
+        if not isinstance(self.noise, (PoissonGaussian, UnknownDetector)):
+            one_of("noise", self.noise, NOISES)
+        if self.sigma is None:
+            return
+        if self.noise != "gaussian":
+            raise ValueError(
+                "sigma is for Gaussian noise; for noise of photons give noise=PoissonGaussian(...) "
+                "with the gain, offset and readout noise of the detector"
+            )
+        dimensions = np.ndim(self.sigma)
+        if dimensions == 2:
+            object.__setattr__(self, "map", noise_map(np.asarray(self.sigma)))
+        elif dimensions == 0:
+            nonnegative_number("sigma", self.sigma)
+        elif dimensions > 2:
+            raise ValueError(
+                "sigma must be a number, one number for each channel, or a map (rows, columns); "
+                f"got an array of shape {np.shape(self.sigma)}"
+            )
+
+    def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the result for an image of some dtype."""
+        return computing_dtype(dtype) if self.as_float and dtype.kind != "f" else dtype
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedChannel:
+    """How one channel of an image is denoised.
+
+    Attributes
+    ----------
+    sigmas : ndarray
+        Noise level of each sample in the grey levels of the image; ones after stabilisation.
+    photons : PoissonGaussian, optional
+        The detector, if its noise is stabilised first.
+    map : NoiseMap, optional
+        Where the noise level varies over the image.
+    estimated : bool
+        Whether the noise was estimated from the image.
+    data_range : float
+        Difference of grey values, after stabilisation, that counts as 255.
+    space : ColourSpace
+        Groups of samples that share a structure tensor.
+    """
+
+    sigmas: NDArray[np.float64]
+    photons: PoissonGaussian | None
+    map: NoiseMap | None
+    estimated: bool
+    data_range: float
+    space: ColourSpace
+
+    @property
+    def factor(self) -> float:
+        """Factor from the grey levels, after stabilisation, to the scale [0, 255]."""
+        return 255 / self.data_range
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Noise level of each group on the scale [0, 255]."""
+        return tuple(group.sigma * self.factor for group in self.space.groups)
+
+    def __str__(self) -> str:
+        if self.photons is not None:
+            found = self.photons
+            text = f"gain {found.gain:.4g}, offset {found.offset:.4g}, readout {found.readout:.4g}"
+        elif self.map is not None:
+            text = f"sigma {self.map.lowest:.4g} to {self.map.highest:.4g}"
+        else:
+            values = dict.fromkeys(f"{value:.4g}" for value in self.sigmas)
+            text = f"sigma {', '.join(values)}"
+        return f"{text} (estimated)" if self.estimated else text
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedRequest:
+    """What is run for one image.
+
+    Attributes
+    ----------
+    request : Request
+        What was asked for.
+    layout : Layout
+        Axes of the image.
+    dtype : dtype
+        Type of its grey values.
+    channels : tuple of ResolvedChannel
+        One for each channel.
+    """
+
+    request: Request
+    layout: Layout
+    dtype: np.dtype[Any]
+    channels: tuple[ResolvedChannel, ...]
+
+    @property
+    def result_dtype(self) -> np.dtype[Any]:
+        """Type of the grey values of the result."""
+        return self.request.result_dtype(self.dtype)
+
+    @property
+    def noise(self) -> str:
+        """The noise of all channels in words."""
+        return "; ".join(dict.fromkeys(str(channel) for channel in self.channels))
+
+
+def resolve(request: Request, source: Source) -> ResolvedRequest:
+    """Return what is run for an image; what the request leaves open is estimated.
+
+    The image is read for it only where something depends on its values: once, plane by plane.
+
+    Raises
+    ------
+    NotFiniteError
+        If a plane has NaN or infinite values.
+    ValueError
+        If the request does not fit the image, or the grey range is unclear.
+
+    Warns
+    -----
+    NoiseLevelWarning
+        If a noise level is far outside the levels that the model was trained for.
+    SliceBySliceWarning
+        If the image is a volume.
+    """
+    layout = source.layout
+    _check_map(request.map, layout)
+    if layout.length("Z") > 1:
+        warnings.warn(
+            f"the {layout.length('Z')} slices of this volume are denoised one by one, since "
+            "diffusion in three dimensions is not available yet",
+            SliceBySliceWarning,
+            stacklevel=_outside(),
+        )
+    surveys = [_Survey(request, source.dtype) for _ in range(layout.channels)]
+    _read(surveys, source)
+    channels = tuple(
+        survey.resolved(_given_sigmas(request, layout, channel), layout)
+        for channel, survey in enumerate(surveys)
+    )
+    for channel in channels:
+        _warn_outside_training(request.model, channel)
+    return ResolvedRequest(request=request, layout=layout, dtype=source.dtype, channels=channels)
+
+
+def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return float32 wherever it holds all grey values of a dtype, and float64 otherwise."""
+    exact_in_float32 = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize <= 4)
+    return np.dtype(np.float32 if exact_in_float32 else np.float64)
+
+
+class _Survey:
+    """What has to be known of the planes of one channel."""
+
+    def __init__(self, request: Request, dtype: np.dtype[Any]) -> None:
+        self._request, self._dtype = request, dtype
+        noise = request.noise
+        self.estimates = request.sigma is None and (
+            noise in ("gaussian", "poisson-gaussian") or isinstance(noise, UnknownDetector)
+        )
+        self.needs_extremes = dtype.kind == "f" or (
+            request.data_range is None and (dtype != np.uint8 or noise != "gaussian")
+        )
+        self._extremes: list[NDArray[Any]] = []
+        self._sigmas: list[NDArray[np.float64]] = []
+        self._kept: list[NDArray[Any]] = []
+
+    def look_at(self, plane: NDArray[Any]) -> None:
+        """Take the smallest and largest value of a plane."""
+        extremes = np.array([plane.min(), plane.max()], self._dtype)
+        if self._dtype.kind == "f" and not np.isfinite(extremes).all():
+            bad = int(plane.size - np.isfinite(plane).sum())
+            raise NotFiniteError(
+                f"image has {bad} NaN or infinite values; replace them first, for example by the "
+                "median of their neighbours"
+            )
+        self._extremes.append(extremes)
+
+    def estimate_from(self, plane: NDArray[Any]) -> None:
+        """Estimate the noise of a plane, or keep it for an estimate from several."""
+        if self._request.noise == "gaussian":
+            axis = -1 if plane.ndim == 3 else None
+            self._sigmas.append(np.atleast_1d(estimate_sigma(plane, channel_axis=axis)))
+        else:
+            self._kept.append(np.array(plane))
+
+    def resolved(self, given: NDArray[np.float64] | None, layout: Layout) -> ResolvedChannel:
+        """Return what is run; ``given`` are the noise levels that the request has."""
+        request = self._request
+        photons = self._photons()
+        extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
+        if photons is not None:
+            sigmas = np.ones(layout.samples)
+            stabilised = photons.stabilise(extremes.astype(computing_dtype(self._dtype)))
+            data_range = stabilised_range(stabilised, photons, request.data_range)
+        else:
+            sigmas = np.median(np.stack(self._sigmas), axis=0) if given is None else given
+            loudest = 1.0 if request.map is None else request.map.loudest
+            data_range = grey_range(extremes, float(sigmas.max()) * loudest, request.data_range)
+        return ResolvedChannel(
+            sigmas=sigmas,
+            photons=photons,
+            map=request.map,
+            estimated=self.estimates,
+            data_range=data_range,
+            space=colour_space(request.colour, sigmas),
+        )
+
+    def _photons(self) -> PoissonGaussian | None:
+        """Return the detector, given or estimated, or None if the noise is Gaussian."""
+        noise = self._request.noise
+        if noise == "gaussian":
+            return None
+        if noise == "poisson":
+            return PoissonGaussian()
+        if isinstance(noise, PoissonGaussian):
+            return noise
+        # Samples and planes become further channels, which are taken to have the same noise.
+        planes = [np.moveaxis(p, -1, 0) if p.ndim == 3 else p[None] for p in self._kept]
+        offset = noise.offset if isinstance(noise, UnknownDetector) else None
+        return estimate_poisson_gaussian(np.concatenate(planes), channel_axis=0, offset=offset)
+
+
+def _read(surveys: list[_Survey], source: Source) -> None:
+    """Show the planes of an image to the surveys of their channels, if they need any."""
+    if not any(survey.estimates or survey.needs_extremes for survey in surveys):
+        return
+    layout = source.layout
+    count = layout.plane_count // layout.channels
+    wanted = set(np.linspace(0, count - 1, min(count, _MOST_PLANES)).astype(int).tolist())
+    seen = [0] * layout.channels
+    for number, plane in enumerate(source.planes()):
+        channel = layout.channel_of(number)
+        survey = surveys[channel]
+        if survey.needs_extremes:
+            survey.look_at(plane)
+        if survey.estimates and seen[channel] in wanted:
+            survey.estimate_from(plane)
+        seen[channel] += 1
+
+
+def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.float64] | None:
+    """Return the noise level of each sample of a channel, if the request has them."""
+    sigma, samples = request.sigma, layout.samples
+    if sigma is None:
+        return None
+    if request.map is not None:
+        return np.full(samples, request.map.mean)
+    if np.ndim(sigma) == 0:
+        return np.full(samples, nonnegative_number("sigma", sigma))
+    if "C" in layout.axes:
+        levels = sequence_of_numbers("sigma", sigma, layout.channels)
+        return np.full(samples, levels[channel])
+    if not layout.has_samples:
+        raise TypeError(
+            f"sigma must be one number for an image with the axes {layout.axes}, got {sigma!r}"
+        )
+    return np.array(sequence_of_numbers("sigma", sigma, samples))
+
+
+def _check_map(found: NoiseMap | None, layout: Layout) -> None:
+    """Refuse a map of noise levels for images of another size."""
+    if found is None or found.relative is None or found.relative.shape == layout.size:
+        return
+    height, width = layout.size
+    raise ValueError(
+        f"the map of noise levels has the shape {found.relative.shape}, and the image has "
+        f"{height} rows and {width} columns"
+    )
+
+
+def _warn_outside_training(model: Model, channel: ResolvedChannel) -> None:
+    """Say so if the noise level is far from all that the parameters were trained for."""
+    levels = model.provenance.get("noise_levels")
+    if not levels or not channel.space.groups:
+        return
+    sigma = float(np.sqrt(np.mean(channel.sigmas**2))) * channel.factor
+    lowest, highest = min(levels), max(levels)
+    if not lowest / 2 <= sigma <= 2 * highest:
+        warnings.warn(
+            f"the noise level, {sigma:.3g} on the scale [0, 255], is far outside the range "
+            f"{lowest:g} to {highest:g} that the model was trained for; check sigma and "
+            "data_range",
+            NoiseLevelWarning,
+            stacklevel=_outside(),
+        )
+
+
+def _outside() -> int:
+    """Return the ``stacklevel`` of the first caller outside of this package."""
+    import sys
+
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__package__", "") == __package__:
+        frame, level = frame.f_back, level + 1
+    return level
