@@ -1,0 +1,181 @@
+"""What a request becomes for an image: axes, channels, noise and grey range."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from integrodiff import (
+    Denoiser,
+    NoiseLevelWarning,
+    NotFiniteError,
+    PoissonGaussian,
+    SliceBySliceWarning,
+    Step,
+    UnknownDetector,
+    denoise,
+    estimate_poisson_gaussian,
+    estimate_sigma,
+    load_model,
+)
+from integrodiff.arrays import array_image
+from integrodiff.request import Request, ResolvedRequest, resolve
+
+
+def scene(level: float, gain: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
+    """Return a ramp with a bright square, times a gain, and noise."""
+    y, x = np.mgrid[:40, :44]
+    clean = 60 + 2.0 * x + 70 * ((np.abs(y - 20) < 9) & (np.abs(x - 22) < 9))
+    noise = np.random.default_rng(seed).normal(0, level, clean.shape)
+    return np.asarray(gain * clean + noise, np.float32)
+
+
+def resolved(image: Any, axes: str | None = None, **arguments: Any) -> ResolvedRequest:
+    request = Request(model=load_model("iad-plus"), **arguments)
+    return resolve(request, array_image(image, axes=axes))
+
+
+def test_frames_share_noise_level_and_range() -> None:
+    frames = np.stack([scene(level, seed=i) for i, level in enumerate((10, 12, 30))])
+    (channel,) = resolved(frames, "TYX", data_range=255).channels
+    assert channel.estimated
+    assert channel.sigmas == np.median([estimate_sigma(frame) for frame in frames])
+    result = denoise(frames, axes="TYX", data_range=255)
+    for frame, found in zip(frames, result, strict=True):
+        expected = denoise(frame, float(channel.sigmas[0]), data_range=255)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_an_estimate_takes_nine_frames_at_most() -> None:
+    frames = np.stack([scene(10, seed=i) for i in range(30)])
+    (channel,) = resolved(frames, "TYX", data_range=255).channels
+    chosen = np.linspace(0, 29, 9).astype(int)
+    assert channel.sigmas == np.median([estimate_sigma(frames[i]) for i in chosen])
+
+
+def test_channels_are_independent_images() -> None:
+    """A dim and a bright channel: one level for both leaves the bright one noisy."""
+    dim, bright = scene(6, 0.2), scene(120, 5.0, seed=1)
+    stack = np.stack([dim, bright]).round().clip(0).astype(np.uint16)
+    found = denoise(stack, axes="CYX")
+    for channel, result in zip(stack, found, strict=True):
+        np.testing.assert_array_equal(result, denoise(channel))
+    levels = [float(channel.sigmas[0]) for channel in resolved(stack, "CYX").channels]
+    assert levels[1] > 8 * levels[0]
+    middle = float(np.median(levels))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseLevelWarning)
+        shared = denoise(stack, middle, axes="CYX")
+    errors = [np.sqrt(np.mean((image[1] - scene(0, 5.0)) ** 2)) for image in (found, shared)]
+    assert 1.3 * errors[0] < errors[1]
+
+
+def test_noise_levels_of_channels_and_samples() -> None:
+    stack = np.stack([scene(5), scene(20)])
+    found = denoise(stack, [5, 20], axes="CYX", data_range=255)
+    for channel, level, result in zip(stack, (5, 20), found, strict=True):
+        np.testing.assert_array_equal(result, denoise(channel, level, data_range=255))
+    colour = np.stack([scene(5), scene(20), scene(9)], axis=-1)
+    by_axes = denoise(colour, [5, 20, 9], axes="YXS", data_range=255)
+    by_axis = denoise(colour, [5, 20, 9], channel_axis=-1, data_range=255)
+    np.testing.assert_array_equal(by_axes, by_axis)
+    with pytest.raises(ValueError, match="sigma must have 2 values"):
+        denoise(stack, [1, 2, 3], axes="CYX", data_range=255)
+    with pytest.raises(TypeError, match="one number for an image with the axes TYX"):
+        denoise(stack, [1, 2], axes="TYX", data_range=255)
+
+
+@pytest.mark.parametrize("axes", ["TCYXS", "CTYXS", "SCTYX", "YSXTC", "XYTCS"])
+def test_the_order_of_axes_changes_nothing(axes: str) -> None:
+    rng = np.random.default_rng(0)
+    image = rng.normal(100, 10, (2, 3, 24, 21, 3))
+    moved = np.transpose(image, ["TCYXS".index(letter) for letter in axes])
+    found = denoise(moved, axes=axes, data_range=255)
+    expected = denoise(image, axes="TCYXS", data_range=255)
+    back = np.transpose(found, [axes.index(letter) for letter in "TCYXS"])
+    if axes.startswith("X"):  # rows and columns are summed up in another order
+        np.testing.assert_allclose(back, expected, atol=1e-3)
+    else:
+        np.testing.assert_array_equal(back, expected)
+
+
+def test_volumes_are_denoised_slice_by_slice_and_say_so() -> None:
+    volume = np.stack([scene(10, seed=i) for i in range(3)])
+    with pytest.warns(SliceBySliceWarning, match="3 slices of this volume .* not available yet"):
+        found = denoise(volume, 10, axes="ZYX", data_range=255)
+    np.testing.assert_array_equal(found, denoise(volume, 10, axes="TYX", data_range=255))
+    denoise(volume[:1], 10, axes="ZYX", data_range=255)  # one slice is an image
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ValueError, r"channel_axis=-1 .* axes='TYX' .* axes='CYX' .* axes='ZYX'"),
+        ({"axes": "TYX", "channel_axis": -1}, ValueError, "not both"),
+        ({"axes": "TYXS"}, ValueError, "names 4 axes"),
+        ({"axes": 3}, TypeError, "axes must be a string"),
+        ({"axes": "TYX", "sigma": np.ones((2, 3, 4, 5))}, ValueError, "sigma must be a number"),
+        ({"axes": "TYX", "sigma": np.ones((4, 5))}, ValueError, r"shape \(4, 5\)"),
+    ],
+)
+def test_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        denoise(np.zeros((5, 6, 7)), **arguments)
+
+
+def test_values_that_are_not_finite_are_counted() -> None:
+    frames = np.zeros((3, 8, 9))
+    frames[1, 2, 3:5] = np.nan
+    with pytest.raises(NotFiniteError, match="image has 2 NaN or infinite values"):
+        denoise(frames, 0.1, axes="TYX")
+
+
+def test_the_range_of_counts_is_that_of_their_values() -> None:
+    """Photon counts from 100 to 400 span 20 standard deviations after stabilisation."""
+    counts = np.linspace(100, 400, 600).reshape(20, 30).round().astype(np.uint16)
+    (channel,) = resolved(counts, noise="poisson").channels
+    assert channel.data_range == pytest.approx(20, abs=0.1)
+    assert channel.factor == 255 / channel.data_range
+
+
+def test_unknown_detector_takes_the_offset() -> None:
+    clean = np.linspace(20, 400, 96) * np.ones((90, 1))
+    image = 100 + np.random.default_rng(0).poisson(clean).astype(np.float64)
+    expected = estimate_poisson_gaussian(image, offset=100)
+    (channel,) = resolved(image, noise=UnknownDetector(offset=100)).channels
+    assert channel.photons == expected
+    assert channel.estimated
+    (given,) = resolved(image, noise=PoissonGaussian(offset=100)).channels
+    assert not given.estimated
+
+
+def test_steps_are_counted_over_planes_and_groups() -> None:
+    image = np.random.default_rng(0).normal(100, 10, (2, 12, 13, 3))
+    seen: list[Step] = []
+    result = denoise(image, 10, axes="TYXS", data_range=255, callback=seen.append)
+    assert [step.number for step in seen] == list(range(1, 41))
+    assert {step.total for step in seen} == {40}
+    assert [step.plane for step in seen] == [0] * 20 + [1] * 20
+    np.testing.assert_allclose(seen[-1].image(), result[1], atol=1e-9)
+
+
+def test_in_place_and_into_overlapping_memory() -> None:
+    memory = np.random.default_rng(0).normal(100, 10, (4, 20, 20)).astype(np.float32)
+    expected = denoise(memory[:3], 10, axes="TYX", data_range=255)
+    shifted = memory.copy()
+    found = denoise(shifted[:3], 10, axes="TYX", data_range=255, out=shifted[1:])
+    np.testing.assert_array_equal(found, expected)
+    denoise(memory[:3], 10, axes="TYX", data_range=255, out=memory[:3])
+    np.testing.assert_array_equal(memory[:3], expected)
+
+
+def test_a_used_denoiser_can_be_pickled() -> None:
+    image = scene(10)
+    denoiser = Denoiser(10, data_range=255)
+    expected = denoiser(image)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(denoiser))(image), expected)  # noqa: S301
