@@ -1,26 +1,43 @@
-# `make demo` and `make test` set up all they need in .venv, given Python 3.11+ and make.
+# Every target sets up what it needs in .venv, given Python 3.11+ and make; `make help` lists them.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint format clean
+# Versions of Python for `make dist` and `make matrix`, which need each of them installed.
+PYTHONS ?=
 
-demo: $(VENV)/installed
+.PHONY: help demo quick test lint format dist matrix clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+demo: $(VENV)/installed  ## denoise a sample image into demo.png
 	$(BIN)/integrodiff demo --output demo.png --overwrite
 
-test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k numpy --jaxtyping-packages=integrodiff.stages,beartype.beartype
+quick: $(VENV)/installed-dev lint  ## lint, types, and the tests that take under a minute
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --quiet --numprocesses=auto -m "not slow" \
+	  --ignore=tests/tools $(PYTEST_ARGS)
+
+test: $(VENV)/installed-dev lint  ## lint, types, and all tests
+	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k numpy \
+	  --jaxtyping-packages=integrodiff.stages,beartype.beartype
 	$(BIN)/python -m pytest --numprocesses=auto $(PYTEST_ARGS)
 
-lint: $(VENV)/installed-dev
+lint: $(VENV)/installed-dev  ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(VENV)/installed-dev
+format: $(VENV)/installed-dev  ## apply ruff's fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+dist: $(VENV)/installed-release  ## build sdist and wheels, and try them in empty environments
+	$(BIN)/python tools/dist.py $(PYTHONS)
+
+matrix: $(VENV)/installed-release  ## quick tests on several Pythons, lowest and newest versions
+	$(BIN)/python tools/matrix.py $(PYTHONS)
 
 $(VENV)/created:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; ok = v >= (3, 11); ok or print("integrodiff needs Python 3.11 or newer; this is", sys.version.split()[0], "- name another with: make PYTHON=python3.11 ..."); sys.exit(not ok)'
@@ -28,7 +45,7 @@ $(VENV)/created:
 	@touch $@
 
 # Installed in place: Python sources are used as they are in the tree, the compiled engine is built.
-NATIVE := CMakeLists.txt $(wildcard native/*)
+NATIVE := CMakeLists.txt $(shell find native -type f)
 $(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
@@ -37,5 +54,11 @@ $(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/installed
 
-clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png
+# The group `release` of pyproject.toml, for any version of pip.
+$(VENV)/installed-release: $(VENV)/created pyproject.toml
+	$(BIN)/python -c 'import tomllib; file = open("pyproject.toml", "rb"); print(*tomllib.load(file)["dependency-groups"]["release"], sep="\n")' > $(VENV)/release.txt
+	$(PIP) install --requirement $(VENV)/release.txt
+	@touch $@
+
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist
