@@ -12,8 +12,8 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image
 
-_ALL = ("uint8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
-_ALL += ("float16", "float32", "float64")
+_INTEGERS = ("uint8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+_ALL = (*_INTEGERS, "float16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _zarr(path: Path, array: NDArray[Any], axes: str) -> None:
     kinds = {"t": "time", "c": "channel"}
     names = [{"name": a, "type": kinds.get(a, "space")} for a in axes.lower()]
     scale = [{"type": "scale", "scale": [1.0] * len(axes)}]
-    image = {"version": "0.4", "axes": names, "name": "image"}
+    image: dict[str, Any] = {"version": "0.4", "axes": names, "name": "image"}
     image["datasets"] = [{"path": "0", "coordinateTransformations": scale}]
     group = zarr.open_group(path, mode="w", zarr_format=2)
     group.attrs["multiscales"] = [image]
