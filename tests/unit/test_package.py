@@ -149,16 +149,17 @@ install
 _atomic
 _child_threads
 layout
+arrays
 stages: _arrays scale_space gradient derivatives structure_tensor diffusion_tensor divergence \
         evolution stability step __init__
 _checks
-_checked_image
 models: base laws classical compact deep integrodifferential schema by_noise_level files __init__
 engines: base threads gpu shortcuts staged numpy native torch __init__
-noise: photons level __init__
+noise: photons maps level __init__
 grey_range
 colour
-_given_noise
+request
+pipeline
 _denoise
 __init__
 io: image access registry formats.exif formats.tiff_tags formats.tiff_writing formats.tiff \
@@ -178,7 +179,9 @@ its left. A new module must be entered here."""
 CONFINED = {
     "stages": set[str](),
     "io": {"errors", "install", "layout", "_atomic"},
-    "noise": {"errors", "_checks", "_checked_image", "stages"},
+    "noise": {"arrays", "errors", "_checks"},
+    "request": {"arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "_checks"},
+    "pipeline": {"engines", "request"},
     "colour": {"errors", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},
     "models": {"errors", "layout", "_atomic", "_checks", "stages"},
