@@ -49,6 +49,9 @@ class Step:
 
 StepCallback: TypeAlias = Callable[[Step], object]
 
+_BAND = 64
+"""Rows that are converted at a time."""
+
 
 class Pipeline:
     """Denoises the planes of one image.
@@ -94,7 +97,14 @@ class Pipeline:
         for number, plane in enumerate(planes):
             stations = self._stations[self.resolved.layout.channel_of(number)]
             observe = None if watcher is None else partial(watcher.advance, number)
-            yield in_dtype(stations.denoised(_working(plane), observe), dtype)
+            denoised = stations.denoised(_working(plane), observe)
+            if not np.isfinite(denoised).all():
+                raise ValueError(
+                    f"the grey values, up to {np.abs(plane).max():g}, are too large for "
+                    f"{denoised.dtype} computations with a data range of "
+                    f"{stations.channel.data_range:g}; check data_range"
+                )
+            yield in_dtype(denoised, dtype)
 
     def on_model_scale(
         self, plane: NDArray[Any], number: int = 0
@@ -142,17 +152,19 @@ class _Stations:
         return sum(process.evolution.steps for process in self.processes)
 
     def forward(self, plane: FloatImage) -> FloatImage:
-        """Return a plane as the engine takes it, ``(sample, row, column)``."""
+        """Return a plane as the engine takes it, ``(sample, row, column)``, in new memory."""
         channel = self.channel
         if channel.photons is not None:
             plane = channel.photons.stabilise(plane)
         samples = plane[None] if plane.ndim == 2 else np.moveaxis(plane, -1, 0)
-        return channel.space.separated(samples) * plane.dtype.type(channel.factor)
+        separated = channel.space.separated(samples)
+        own = separated if separated is not samples else np.empty_like(samples, order="C")
+        return np.multiply(separated, plane.dtype.type(channel.factor), out=own)
 
     def backward(self, image: FloatImage, dimensions: int) -> FloatImage:
-        """Undo :meth:`forward`, for a plane with or without an axis of samples."""
+        """Undo :meth:`forward`, for a plane with or without an axis of samples; uses its memory."""
         channel = self.channel
-        samples = channel.space.mixed(image / image.dtype.type(channel.factor))
+        samples = channel.space.mixed(np.divide(image, image.dtype.type(channel.factor), out=image))
         plane = samples[0] if dimensions == 2 else np.moveaxis(samples, 0, -1)
         return plane if channel.photons is None else channel.photons.restore(plane)
 
@@ -160,24 +172,19 @@ class _Stations:
         """Evolve the groups of samples one after the other."""
         if not self.processes:
             return plane
-        image = self.forward(plane)
+        image, dimensions = self.forward(plane), plane.ndim
+        del plane
         for group, process in zip(self.channel.space.groups, self.processes, strict=True):
             state = process.start(image[group.samples])
             if observe is None:
                 state.advance()
             else:
-                current = partial(self._current, image, group.samples, state, plane.ndim)
+                current = partial(self._current, image, group.samples, state, dimensions)
                 while state.step < state.steps:
                     state.advance(1)
                     observe(current)
             image[group.samples] = state.image()
-        result = self.backward(image, plane.ndim)
-        if not np.isfinite(result).all():
-            raise ValueError(
-                f"the grey values, up to {np.abs(plane).max():g}, are too large for {plane.dtype} "
-                f"computations with a data range of {self.channel.data_range:g}; check data_range"
-            )
-        return result
+        return self.backward(image, dimensions)
 
     def _current(
         self, image: FloatImage, samples: slice, state: State, dimensions: int
@@ -189,15 +196,27 @@ class _Stations:
 
 
 def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Convert to the dtype of the result; integers are rounded and clipped."""
-    if dtype.kind == "f":
-        return image.astype(dtype, copy=False)
-    limits = np.iinfo(dtype)
-    rounded = np.rint(image)
-    # The largest 64-bit integers have no float of their own: a comparison decides, not a cast.
-    inside = (rounded > float(limits.min)) & (rounded < float(limits.max))
+    """Convert to the dtype of the result: integers are rounded and clipped, floats clipped."""
+    if dtype == image.dtype:
+        return image
     result = np.empty(image.shape, dtype)
-    result[inside] = rounded[inside].astype(dtype)
-    result[rounded <= float(limits.min)] = limits.min
-    result[rounded >= float(limits.max)] = limits.max
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype).max)
+        for source, target in _bands(image, result):
+            target[...] = np.clip(source, -largest, largest)
+        return result
+    limits = np.iinfo(dtype)
+    for source, target in _bands(image, result):
+        rounded = np.rint(source)
+        # The largest 64-bit integers have no float of their own: a comparison decides, not a cast.
+        inside = (rounded > float(limits.min)) & (rounded < float(limits.max))
+        target[inside] = rounded[inside].astype(dtype)
+        target[rounded <= float(limits.min)] = limits.min
+        target[rounded >= float(limits.max)] = limits.max
     return result
+
+
+def _bands(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Give the same rows of several arrays, few at a time, so that temporaries stay small."""
+    for first in range(0, len(arrays[0]), _BAND):
+        yield tuple(array[first : first + _BAND] for array in arrays)

@@ -13,6 +13,7 @@ from integrodiff import (
     MODEL_NAMES,
     Denoiser,
     NoiseLevelWarning,
+    PoissonGaussian,
     Step,
     denoise,
     load_model,
@@ -453,3 +454,11 @@ class TestMapOfNoiseLevels:
     def test_photons_have_their_own(self, photograph: NDArray[np.float64]) -> None:
         with pytest.raises(ValueError, match="sigma is for Gaussian noise"):
             denoise(photograph, self.levels, noise="poisson")
+
+
+def test_half_precision_does_not_overflow() -> None:
+    """The unbiased inverse adds a quarter of the gain to a constant image."""
+    image = np.full((8, 9), 65504, np.float16)
+    noise = PoissonGaussian(gain=2000.0)
+    assert denoise(image.astype(np.float32), noise=noise).min() > 65520
+    assert (denoise(image, noise=noise) == image).all()
