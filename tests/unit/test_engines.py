@@ -184,3 +184,61 @@ def test_derivative_is_finite_on_a_constant_image() -> None:
     for model in MODELS.values():
         (gradient,) = torch.autograd.grad((model(image, SIGMA) ** 2).sum(), image)
         assert torch.isfinite(gradient).all()
+
+
+class TestState:
+    """The step contract of :mod:`integrodiff.engines.base`."""
+
+    image = np.random.default_rng(0).normal(128, 30, (2, 19, 23))
+
+    @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+    @pytest.mark.parametrize("exact", [True, False])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_steps_may_be_divided_among_calls(self, engine: str, exact: bool, dtype: Any) -> None:
+        image = self.image.astype(dtype)
+        process = ENGINES[engine].prepare(load_model("iad-plus").evolution(SIGMA), exact=exact)
+        state = process.start(image)
+        for steps in (1, 0, 3, None):
+            state.advance(steps)
+        assert state.step == state.steps == 10
+        found = state.image()
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, process(image))
+        np.testing.assert_array_equal(image, self.image.astype(dtype))
+
+    @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+    def test_an_image_that_was_read_does_not_change(self, engine: str) -> None:
+        process = ENGINES[engine].prepare(MODELS["iad-full"].evolution(SIGMA))
+        state = process.start(self.image)
+        before = state.image()
+        kept = before.copy()
+        state.advance()
+        np.testing.assert_array_equal(before, kept)
+        before[...] = 0
+        assert np.abs(state.image()).min() > 0
+
+    @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+    def test_states_of_one_process_do_not_meet(self, engine: str) -> None:
+        process = ENGINES[engine].prepare(MODELS["iad-full"].evolution(SIGMA))
+        first, second = process.start(self.image), process.start(self.image[:, ::-1])
+        while first.step < first.steps:
+            first.advance(1)
+            second.advance(1)
+        np.testing.assert_array_equal(first.image(), process(self.image))
+        np.testing.assert_array_equal(second.image(), process(self.image[:, ::-1]))
+
+    @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+    @pytest.mark.parametrize("steps", [-1, 4])
+    def test_steps_that_are_not_there(self, engine: str, steps: int) -> None:
+        state = ENGINES[engine].prepare(MODELS["pm"].evolution(SIGMA)).start(self.image)
+        with pytest.raises(ValueError, match=r"3 of 3 are left"):
+            state.advance(steps)
+
+    def test_tensors_stay_tensors(self) -> None:
+        torch = pytest.importorskip("torch")
+        tensor = torch.tensor(self.image)
+        process = ENGINES["torch"].prepare(MODELS["iad-full"].evolution(SIGMA))
+        found = process(tensor)
+        assert isinstance(found, torch.Tensor)
+        assert found.device == tensor.device
+        np.testing.assert_array_equal(found.numpy(), process(self.image))
