@@ -176,7 +176,7 @@ def test_cut_chunk_of_blosc(tmp_path: Path, options: dict[str, Any]) -> None:
         ({"data_type": "complex64", "fill_value": [0.0, 0.0]}, "complex64"),
         ({"codecs": [{"name": "numcodecs.pickle"}]}, "not supported"),
         ({"node_type": "group"}, "without an OME-Zarr image"),
-        ({"codecs": None}, "cannot be decoded"),
+        ({"codecs": None}, "no usable list of codecs"),
         ({"chunk_grid": HUGE_CHUNKS}, "bombs"),
     ],
 )

@@ -213,7 +213,7 @@ def grey(dtype: str) -> ImageFile:
 
 def colour(dtype: str, *, alpha: bool = False) -> ImageFile:
     plane = values(HEIGHT, WIDTH, dtype=dtype) if alpha else None
-    return ImageFile(pixels=values(HEIGHT, WIDTH, 3, dtype=dtype), channel_axis=-1, alpha=plane)
+    return ImageFile(pixels=values(HEIGHT, WIDTH, 3, dtype=dtype), axes="YXS", alpha=plane)
 
 
 UNWRITABLE: list[tuple[str, ImageFile, str]] = [
@@ -223,13 +223,13 @@ UNWRITABLE: list[tuple[str, ImageFile, str]] = [
     ("a.png", grey("int16"), r"write TIFF \(.tif\) instead"),
     ("a.png", grey("uint32"), r"write TIFF \(.tif\) instead"),
     ("a.png", ImageFile(pixels=values(3, HEIGHT, WIDTH)), "3 pages; write TIFF"),
-    ("a.png", ImageFile(pixels=values(HEIGHT, WIDTH, 5), channel_axis=-1), "5 channels"),
+    ("a.png", ImageFile(pixels=values(HEIGHT, WIDTH, 5), axes="YXS"), "5 channels"),
     ("a.jpg", grey("uint16"), "JPEG holds 8 bits only, not uint16; write PNG or TIFF"),
     ("a.jpg", grey("float64"), "JPEG holds 8 bits only, not float64; write TIFF"),
     ("a.jpg", colour("uint8", alpha=True), "alpha channel; write PNG or TIFF"),
     ("a.webp", colour("uint16"), "WebP holds 8 bits only, not uint16; write PNG or TIFF"),
     ("a.webp", grey("uint8"), "WebP holds colour only, and this image is grey"),
-    ("a.webp", ImageFile(pixels=values(1, 20000, 3), channel_axis=-1), "16383 pixels on a side"),
+    ("a.webp", ImageFile(pixels=values(1, 20000, 3), axes="YXS"), "16383 pixels on a side"),
     ("a.dcm", grey("uint16"), "DICOM is written from DICOM only"),
     ("a.nii", grey("uint16"), "NIfTI is written from NIfTI only"),
     ("a.nii.gz", grey("uint16"), "NIfTI is written from NIfTI only"),

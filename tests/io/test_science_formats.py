@@ -21,7 +21,7 @@ from PIL import Image
 
 import integrodiff
 from integrodiff.io import open_image, read_image, write_image
-from integrodiff.io.formats import ome_zarr
+from integrodiff.io.formats import zarr_slabs
 
 # ---- pictures ----
 
@@ -229,16 +229,16 @@ def test_ome_zarr_of_its_own_library(tmp_path: Path, name: str) -> None:
     image = read_image(FOLDER / name)
     stack = expected("grey16+negative")
     assert np.array_equal(image.pixels, stack[None])
-    assert "only the full resolution" in image.notes[0]
+    assert (image.axes, image.notes) == ("CZYX", ())
     assert write_image(tmp_path / "out.zarr", image.with_pixels(image.pixels // 2)) == ()
     old: Any = zarr.open_group(FOLDER / name, mode="r")
     new: Any = zarr.open_group(tmp_path / "out.zarr", mode="r")
     assert np.array_equal(new["s0"][:], stack[None] // 2)
-    assert new["s0"].metadata == old["s0"].metadata
-    before, after = (dict(group.attrs) for group in (old, new))
-    scales = [(a.get("ome", a))["multiscales"][0].pop("datasets") for a in (before, after)]
-    assert scales[1] == scales[0][:1]
-    assert before == after
+    for level in ("s0", "s1"):
+        assert new[level].metadata == old[level].metadata
+    assert dict(new.attrs) == dict(old.attrs)
+    # The library itself made the smaller resolution by an interpolation of the same pixels.
+    assert np.abs(new["s1"][:] * 2.0 - old["s1"][:]).max() < 3000
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -267,7 +267,7 @@ def test_float_result_in_zarr(tmp_path: Path, version: Any) -> None:
 def test_pages_that_share_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], largest: int
 ) -> None:
-    monkeypatch.setattr(ome_zarr, "_LARGEST_SLAB", largest)
+    monkeypatch.setattr(zarr_slabs, "LARGEST_IN_MEMORY", largest)
     samples = values(2, 5, 9, 11)
     zarr.create_array(tmp_path / "in.zarr", data=samples, **options)
     image = read_image(tmp_path / "in.zarr")
@@ -318,7 +318,7 @@ def test_command_line(tmp_path: Path, name: str) -> None:
             old.pixels,
             2000,
             data_range=65535,
-            channel_axis=before.channel_axis,
+            channel_axis=before.header.channel_axis,
             engine="numpy",
         )
         assert np.array_equal(new.pixels, denoised)
@@ -328,7 +328,7 @@ def test_pages_can_be_read_twice_and_one_by_one(tmp_path: Path) -> None:
     nibabel.save(nibabel.Nifti1Image(values(7, 6, 5), np.eye(4)), tmp_path / "in.nii.gz")
     for path in (FOLDER / "tiles.tif", FOLDER / "ome05.zarr", tmp_path / "in.nii.gz"):
         with open_image(path) as image:
-            whole = read_image(path).pixels.reshape(-1, *image.header.page_shape)
+            whole = read_image(path).pixels.reshape(-1, *image.layout.plane_shape)
             next(image.pages())
             for _ in range(2):
                 pages = [page.pixels for page in image.pages()]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from command_line import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,3 +147,12 @@ def test_equals_denoise(case: Case, seed: int) -> None:
         found = read_image(target)
         assert found.pixels.dtype == expected.dtype
         np.testing.assert_array_equal(found.pixels, expected)
+
+
+@pytest.mark.parametrize("form", LOSSLESS)
+def test_files_have_the_axes_they_declare(form: str, tmp_path: Path) -> None:
+    for axes in WRITERS[form].axes:
+        source = tmp_path / f"{axes}.{form}"
+        write_array(source, image(Case(form, axes, WRITERS[form].dtypes[0]), 0), axes)
+        declared = read_image(source).header.layout.axes
+        assert declared == WRITERS[form].declared(axes)

@@ -162,9 +162,10 @@ request
 pipeline
 _denoise
 __init__
-io: image access registry formats.exif formats.tiff_tags formats.tiff_writing formats.tiff \
+io: spacing image access registry formats.exif formats.ome_xml formats.tiff_tags \
+    formats.tiff_writing formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom formats.nifti \
-    formats.ome_zarr formats.__init__ __init__
+    formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr formats.__init__ __init__
 viz: sheet comparison demo drawing explanation explanation_figure __init__
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__

@@ -99,7 +99,7 @@ def _run(
         images[0], images[1], None if clean is None else images[2], region, span
     )
     with stopping(ExitCode.OUTPUT, ImageFileError):
-        write_image(output, ImageFile(pixels=picture, channel_axis=-1), overwrite=overwrite)
+        write_image(output, ImageFile(pixels=picture, axes="YXS"), overwrite=overwrite)
     say(f"The comparison is in {output}")
 
 

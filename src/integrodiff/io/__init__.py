@@ -37,6 +37,7 @@ from integrodiff.io.registry import (
     format_of_name,
     is_image_folder,
 )
+from integrodiff.io.spacing import Spacing
 
 __all__ = [
     "FORMATS",
@@ -48,6 +49,7 @@ __all__ = [
     "Metadata",
     "OutputFileError",
     "Page",
+    "Spacing",
     "check_output",
     "check_output_path",
     "create_image",

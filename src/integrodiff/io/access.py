@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import binascii
+import errno
+import lzma
+import struct
 import warnings
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from math import prod
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,12 +22,14 @@ from PIL import Image
 
 from integrodiff.errors import ImageFileError
 from integrodiff.io.image import ImageFile, ImageHeader, Page
+from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
 
 # No compression that is read here makes the data of a noisy image smaller by more than this.
 _LARGEST_RATIO = 1500
 
 _INCOMPLETE = "it is damaged or incomplete. Get it again from its source"
+_PACKAGE = "integrodiff"
 
 
 class OutputFileError(ImageFileError):
@@ -38,9 +46,31 @@ def output_refusal(path: Path, problem: str) -> OutputFileError:
     return OutputFileError(f"{path}: {problem}")
 
 
+# Errors of decoders that damaged data cause. Others, such as an AttributeError, mean that a
+# library is used in a way it does not support, and are no fault of the file.
+_DATA_ERRORS = (
+    *(ArithmeticError, AssertionError, EOFError, LookupError, OSError, RuntimeError, SyntaxError),
+    *(ValueError, Image.DecompressionBombError, binascii.Error, lzma.LZMAError),
+    *(struct.error, zlib.error),
+)
+
+_NOT_OF_THE_FILE = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOSPC}
+"""Errors of the operating system that no content of a file causes."""
+
+
 @contextmanager
-def decoding(path: Path) -> Iterator[None]:
-    """Turn all that a decoder raises over bad data into one error that names the file."""
+def decoding(path: Path, *others: type[Exception]) -> Iterator[None]:
+    """Turn the errors that bad data cause in a decoder into one error that names the file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    *others : exception types
+        Further errors that the library of the format raises over bad data. They count if they
+        come from inside a library; raised by the call itself they mean that it is called wrongly.
+    """
+    caught: tuple[type[Exception], ...] = (*_DATA_ERRORS, *others)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -49,14 +79,33 @@ def decoding(path: Path) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise refusal(path, "does not fit into memory; cut it into parts") from error
-    except Exception as error:
-        # Damaged files make decoders raise nearly anything, not only what they document.
+    except caught as error:
+        if not isinstance(error, _DATA_ERRORS) and not _from_a_library(error):
+            raise
+        if isinstance(error, OSError) and error.errno in _NOT_OF_THE_FILE:
+            raise refusal(path, f"cannot be read: {error.strerror}") from error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise refusal(
-            path,
-            f"cannot be decoded ({reason}); it is damaged or incomplete. Get it again from its "
-            "source",
-        ) from error
+        raise refusal(path, f"cannot be decoded ({reason}); {_INCOMPLETE}") from error
+
+
+def _from_a_library(error: Exception) -> bool:
+    """Whether an error was raised by code of another package."""
+    frames = list(walk_tb(error.__traceback__))
+    return bool(frames) and not frames[-1][0].f_globals.get("__name__", "").startswith(_PACKAGE)
+
+
+@contextmanager
+def parsing(path: Path, what: str) -> Iterator[None]:
+    """Refuse a file whose metadata have values of the wrong type.
+
+    For blocks that call no library: there, an error over a type is one over the data.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        if isinstance(error, ImageFileError):
+            raise
+        raise refusal(path, f"is damaged: it has no usable {what}") from error
 
 
 class ImageReader(ABC):
@@ -71,6 +120,9 @@ class ImageReader(ABC):
     ----------
     header : ImageHeader
         What the file holds.
+    library_errors : tuple of exception types
+        What the library of the format raises over bad data, besides what all raise; see
+        :func:`decoding`.
 
     Raises
     ------
@@ -78,11 +130,13 @@ class ImageReader(ABC):
         If the file is damaged or holds something that cannot be denoised.
     """
 
+    library_errors: ClassVar[tuple[type[Exception], ...]] = ()
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._opened = ExitStack()
         try:
-            with decoding(path):
+            with decoding(path, *self.library_errors):
                 self.header = self._read_header()
         except BaseException:
             self.close()
@@ -96,6 +150,31 @@ class ImageReader(ABC):
     def _read_pages(self) -> Iterator[Page]:
         """Give the pages from the first on."""
 
+    @property
+    def layout(self) -> Layout:
+        """Axes and shape of the image."""
+        return self.header.layout
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the pixels."""
+        return self.header.dtype
+
+    @property
+    def spacing(self) -> Spacings:
+        """Distance of neighbouring pixels along the axes for which the file declares it."""
+        return self.header.spacing
+
+    def planes(self) -> Iterator[NDArray[Any]]:
+        """Give the pixels of the pages without alpha; can be called again.
+
+        Raises
+        ------
+        ImageFileError
+            At a page that is damaged.
+        """
+        return (page.pixels for page in self.pages())
+
     def pages(self) -> Iterator[Page]:
         """Give the pages in their order; can be called again, to start from the first.
 
@@ -106,7 +185,7 @@ class ImageReader(ABC):
         """
         iterator = self._read_pages()
         for number in range(self.header.pages):
-            with decoding(self.path):
+            with decoding(self.path, *self.library_errors):
                 page = self._checked(next(iterator, None), number)
             yield page
 
@@ -115,26 +194,12 @@ class ImageReader(ABC):
         if page is None:
             raise refusal(self.path, f"ends before page {number + 1}; {_INCOMPLETE}")
         found = page.pixels.shape, page.pixels.dtype, page.alpha is not None
-        expected = self.header.page_shape, self.header.dtype, self.header.has_alpha
+        expected = self.layout.plane_shape, self.dtype, self.header.has_alpha
         if found != expected:
             raise refusal(
                 self.path, f"has a page {number + 1} that is not like its header; {_INCOMPLETE}"
             )
         return page
-
-    @property
-    def layout(self) -> Layout:
-        """Axes and shape."""
-        return self.header.layout
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the grey values."""
-        return self.header.dtype
-
-    def planes(self) -> Iterator[NDArray[Any]]:
-        """Give the pixels of all pages in their order, without alpha."""
-        return (page.pixels for page in self.pages())
 
     def close(self) -> None:
         """Close the file."""
@@ -197,18 +262,19 @@ class ImageWriter(ABC):
 
 def collected(reader: ImageReader) -> ImageFile:
     """Return the whole file in memory."""
-    header = reader.header
+    header, layout = reader.header, reader.layout
     with decoding(reader.path):
-        pixels = np.empty((header.pages, *header.page_shape), header.dtype)
-        alpha = np.empty((header.pages, *header.size), header.dtype) if header.has_alpha else None
+        pixels = np.empty((header.pages, *layout.plane_shape), header.dtype)
+        alpha = np.empty((header.pages, *layout.size), header.dtype) if header.has_alpha else None
     for number, page in enumerate(reader.pages()):
         pixels[number] = page.pixels
         if alpha is not None and page.alpha is not None:
             alpha[number] = page.alpha
     return ImageFile(
         pixels=pixels.reshape(header.shape),
-        channel_axis=header.channel_axis,
-        alpha=None if alpha is None else alpha.reshape(*header.page_axes, *header.size),
+        axes=header.axes,
+        alpha=None if alpha is None else alpha.reshape(*layout.plane_grid, *layout.size),
+        spacing=header.spacing,
         metadata=header.metadata,
         notes=header.notes,
     )

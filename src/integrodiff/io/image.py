@@ -1,15 +1,17 @@
-"""An image as it lies in a file: its layout, its pages, and what else must survive."""
+"""An image as it lies in a file: its axes, its pages, and the metadata that must survive."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
 
 EXIF_SIGNATURE = b"Exif\0\0"
@@ -17,7 +19,7 @@ EXIF_SIGNATURE = b"Exif\0\0"
 
 
 class FormatDetails:
-    """What only a file of the same format can take over; each format has its own.
+    """Metadata that only a file of the same format can hold; each format has its own.
 
     Attributes
     ----------
@@ -29,13 +31,13 @@ class FormatDetails:
 
     @property
     def only_here(self) -> str | None:
-        """What a file of another format goes without, in words for the user."""
+        """The metadata that is lost in a file of another format, in words for the user."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What a file says besides its pixels.
+    """The metadata of a file.
 
     Attributes
     ----------
@@ -50,7 +52,7 @@ class Metadata:
     exif : bytes, optional
         A block of EXIF data that begins with :data:`EXIF_SIGNATURE`.
     own : FormatDetails, optional
-        What only a file of the same format can take over.
+        Metadata that only a file of the same format can hold.
     """
 
     icc_profile: bytes | None = None
@@ -63,7 +65,7 @@ class Metadata:
 
 
 class Page(NamedTuple):
-    """One page: pixels, ``(row, column)`` or ``(row, column, channel)``, and alpha if any."""
+    """One plane of an image, ``(Y, X)`` or ``(Y, X, S)``, with its transparency if any."""
 
     pixels: NDArray[Any]
     alpha: NDArray[Any] | None = None
@@ -88,19 +90,21 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageHeader:
-    """What a file holds, without the pixels.
+    """All that a file holds, except for the pixels.
 
     Attributes
     ----------
     shape : tuple of int
-        ``(*pages, row, column)``, or ``(*pages, row, column, channel)`` in colour. Without pages
-        for a single image.
+        Length of each axis.
     dtype : dtype
         Of the pixels, in the byte order of this machine.
-    channel_axis : int, optional
-        -1 in colour, None for grey.
+    axes : str
+        The letters of :mod:`integrodiff.layout`: those that planes are counted along, then
+        ``YX`` for grey images and ``YXS`` for images with several samples per pixel.
     has_alpha : bool
-        Whether there is transparency besides, of the dtype of the pixels.
+        Whether there is transparency besides the pixels, of the same dtype.
+    spacing : mapping from str to Spacing
+        Distance of neighbouring pixels along the axes for which the file declares it.
     metadata : Metadata
         What else is to be carried over to a new file.
     notes : tuple of str
@@ -109,58 +113,58 @@ class ImageHeader:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    channel_axis: int | None = None
+    axes: str
     has_alpha: bool = False
+    spacing: Spacings = field(default_factory=dict)
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
-    @property
+    def __post_init__(self) -> None:
+        if self.layout != self.layout.canonical:
+            raise ValueError(f"axes {self.axes!r} must end in YX or YXS")
+
+    @cached_property
     def layout(self) -> Layout:
         """Axes and shape."""
-        plane = "YX" if self.channel_axis is None else "YXS"
-        return Layout("Q" * (len(self.shape) - len(plane)) + plane, self.shape)
-
-    @property
-    def page_axes(self) -> tuple[int, ...]:
-        """Lengths of the axes of pages; empty for a single image."""
-        return self.shape[: len(self.shape) - len(self.page_shape)]
-
-    @property
-    def page_shape(self) -> tuple[int, ...]:
-        """Shape of the pixels of one page."""
-        return self.shape[-2 if self.channel_axis is None else -3 :]
+        return Layout(self.axes, self.shape)
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width."""
-        return self.page_shape[0], self.page_shape[1]
+        return self.layout.size
 
     @property
     def pages(self) -> int:
-        """Number of pages."""
-        return prod(self.page_axes)
+        """Number of pages, one for each plane."""
+        return self.layout.plane_count
+
+    @property
+    def channel_axis(self) -> int | None:
+        """-1 if a plane has an axis of samples, None otherwise."""
+        return -1 if self.layout.has_samples else None
 
     @property
     def channels(self) -> int:
-        """Number of colour channels, without alpha."""
-        return 1 if self.channel_axis is None else self.shape[-1]
+        """Number of samples of a pixel, without alpha."""
+        return self.layout.samples
 
     @property
-    def samples(self) -> int:
-        """Number of values per pixel, alpha included."""
-        return self.channels + self.has_alpha
+    def values_per_pixel(self) -> int:
+        """Number of samples of a pixel, with alpha."""
+        return self.layout.samples + self.has_alpha
 
     @property
     def nbytes(self) -> int:
         """Size of all pixels and alpha in memory."""
-        return self.pages * prod(self.size) * self.samples * self.dtype.itemsize
+        return self.pages * prod(self.size) * self.values_per_pixel * self.dtype.itemsize
 
     @property
     def kind(self) -> str:
         """The colours in words."""
-        if self.channels == 3:
+        samples = self.layout.samples
+        if samples == 3:
             return "RGBA" if self.has_alpha else "RGB"
-        name = "grey" if self.channel_axis is None else f"{self.channels} channels"
+        name = f"{samples} channels" if self.layout.has_samples else "grey"
         return f"{name} with alpha" if self.has_alpha else name
 
     def with_dtype(self, dtype: np.dtype[Any]) -> ImageHeader:
@@ -176,45 +180,48 @@ class ImageFile:
     ----------
     pixels : ndarray
         In the shape of :attr:`ImageHeader.shape`.
-    channel_axis : int, optional
-        -1 in colour, None for grey.
+    axes : str
+        As in :class:`ImageHeader`. By default the last two axes are rows and columns, and those
+        before them count pages.
     alpha : ndarray, optional
-        Transparency, ``(*pages, row, column)``, of the dtype of the pixels.
-    metadata : Metadata
-        What else is to be carried over to a new file.
-    notes : tuple of str
-        What reading had to change or leave out, in words for the user.
+        Transparency, of the dtype of the pixels and with their axes but for S.
+    spacing, metadata, notes
+        As in :class:`ImageHeader`.
     """
 
     pixels: NDArray[Any]
-    channel_axis: int | None = None
+    axes: str = ""
     alpha: NDArray[Any] | None = None
+    spacing: Spacings = field(default_factory=dict)
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        header = self.header
-        if self.alpha is not None and self.alpha.shape != (*header.page_axes, *header.size):
+        if not self.axes:
+            object.__setattr__(self, "axes", "Q" * (self.pixels.ndim - 2) + "YX")
+        layout = self.header.layout
+        if self.alpha is not None and self.alpha.shape != (*layout.plane_grid, *layout.size):
             raise ValueError(
                 f"alpha of shape {self.alpha.shape} does not belong to pixels of shape "
                 f"{self.pixels.shape}"
             )
 
-    @property
+    @cached_property
     def header(self) -> ImageHeader:
-        """What the file holds, without the pixels."""
+        """All that the file holds, except for the pixels."""
         return ImageHeader(
             shape=self.pixels.shape,
             dtype=self.pixels.dtype,
-            channel_axis=self.channel_axis,
+            axes=self.axes,
             has_alpha=self.alpha is not None,
+            spacing=self.spacing,
             metadata=self.metadata,
             notes=self.notes,
         )
 
     def __iter__(self) -> Iterator[Page]:
         """Give the pages in their order."""
-        for index in np.ndindex(*self.header.page_axes):
+        for index in np.ndindex(*self.header.layout.plane_grid):
             yield Page(self.pixels[index], None if self.alpha is None else self.alpha[index])
 
     def with_pixels(self, pixels: NDArray[Any]) -> ImageFile:

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydicom import Dataset, dcmread, dcmwrite
+from pydicom import Dataset, Sequence, dcmread, dcmwrite
+from pydicom.datadict import keyword_for_tag
+from pydicom.errors import BytesLengthException, InvalidDicomError
 from pydicom.filereader import read_file_meta_info
+from pydicom.multival import MultiValue
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.utils import iter_pixels
 from pydicom.uid import (
@@ -38,6 +41,7 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+from integrodiff.io.spacing import declared
 
 _PIXELS = 0x7FE00010
 _PLAIN = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
@@ -75,9 +79,12 @@ class DicomDetails(FormatDetails):
 class Reader(ImageReader):
     """A DICOM image with one or more frames."""
 
+    # The first two over elements that are missing or of the wrong type.
+    library_errors = (AttributeError, TypeError, BytesLengthException, InvalidDicomError)
+
     def _read_header(self) -> ImageHeader:
         meta = read_file_meta_info(self.path)
-        syntax = UID(meta.TransferSyntaxUID)
+        syntax = UID(str(meta.get("TransferSyntaxUID", "")))
         _refuse_syntax(self.path, syntax)
         dataset = dcmread(self.path, stop_before_pixels=True)
         kind = str(dataset.get("PhotometricInterpretation", ""))
@@ -87,9 +94,10 @@ class Reader(ImageReader):
                 f"has pixels of the kind {kind or 'unknown'}; supported are MONOCHROME1, "
                 "MONOCHROME2, RGB and YBR. Convert it",
             )
-        size = int(dataset.Rows), int(dataset.Columns)
-        frames = int(dataset.get("NumberOfFrames") or 1)
-        samples, dtype = int(dataset.SamplesPerPixel), _dtype(self.path, dataset)
+        size = _number(self.path, dataset, "Rows"), _number(self.path, dataset, "Columns")
+        frames = _number(self.path, dataset, "NumberOfFrames", 1) or 1
+        samples = _number(self.path, dataset, "SamplesPerPixel")
+        dtype = _dtype(self.path, dataset)
         if samples != (1 if kind in _GREY else 3):
             raise refusal(self.path, f"has {samples} samples per pixel, against its kind {kind}")
         if frames < 1:
@@ -103,10 +111,12 @@ class Reader(ImageReader):
         refuse_missing_bytes(self.path, needed, there, compressed=compressed)
         if compressed:
             refuse_bomb(self.path, size)
+        axes = (_frame_axis(dataset) if frames > 1 else "") + ("YXS" if samples == 3 else "YX")
         return ImageHeader(
             shape=(*((frames,) if frames > 1 else ()), *size, *((3,) if samples == 3 else ())),
             dtype=dtype,
-            channel_axis=-1 if samples == 3 else None,
+            axes=axes,
+            spacing=declared(_spacing(dataset), axes),
             metadata=Metadata(
                 white_is_zero=kind == _WHITE_IS_ZERO, own=DicomDetails(dataset=dataset)
             ),
@@ -141,14 +151,50 @@ def _refuse_syntax(path: Path, syntax: UID) -> None:
         )
 
 
+def _number(path: Path, dataset: Dataset, name: str, default: int | None = None) -> int:
+    """Return an element that counts, or refuse a file that has none."""
+    value = dataset.get(name)
+    if value is None and default is not None:
+        return default
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise refusal(path, f"is damaged: it has no usable element {name}") from None
+
+
+def _frame_axis(dataset: Dataset) -> str:
+    """Return the axis that frames are counted along, if the file says it in a word."""
+    pointer = dataset.get("FrameIncrementPointer")
+    axes = {"FrameTime": "T", "FrameTimeVector": "T", "TimeSlotVector": "T"}
+    axes |= {"SliceVector": "Z", "GridFrameOffsetVector": "Z"}
+    keyword = keyword_for_tag(pointer) if isinstance(pointer, int) else ""
+    return axes.get(keyword, "Q")
+
+
+def _spacing(dataset: Dataset) -> Iterator[tuple[str, Any, str]]:
+    """Give the distances of pixels, slices and frames; the thickness of a slice is none of them."""
+    for part in (dataset, _first(_first(dataset, "SharedFunctionalGroups"), "PixelMeasures")):
+        pair = part.get("PixelSpacing")
+        if isinstance(pair, MultiValue) and len(pair) == 2:
+            yield from (("Y", pair[0], "mm"), ("X", pair[1], "mm"))
+        yield "Z", part.get("SpacingBetweenSlices"), "mm"
+    yield "T", dataset.get("FrameTime"), "ms"
+
+
+def _first(dataset: Dataset, name: str) -> Dataset:
+    """Return the first item of a sequence, empty if there is none."""
+    items = dataset.get(f"{name}Sequence")
+    return items[0] if isinstance(items, Sequence) and len(items) else Dataset()
+
+
 def _dtype(path: Path, dataset: Dataset) -> np.dtype[Any]:
     """Return the dtype of the stored values."""
-    bits, used = int(dataset.BitsAllocated), int(dataset.BitsStored)
+    bits, used = (_number(path, dataset, name) for name in ("BitsAllocated", "BitsStored"))
     if bits not in (8, 16, 32) or not 1 < used <= bits:
         raise refusal(path, f"has {used} of {bits} bits per sample; supported are 8, 16 and 32")
-    if int(dataset.get("HighBit", used - 1)) != used - 1:
+    if _number(path, dataset, "HighBit", used - 1) != used - 1:
         raise refusal(path, "has its values in the upper bits of its samples; convert it")
-    signed = int(dataset.PixelRepresentation) == 1
+    signed = _number(path, dataset, "PixelRepresentation") == 1
     return np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
 
 

@@ -1,7 +1,9 @@
-"""NIfTI, whose headers are read and written by nibabel; slices are read one by one.
+"""NIfTI, through nibabel: headers, and slices by its array proxies.
 
 The first axis runs fastest in the file, so the reversed array, with columns last, lies there page
 after page. Values are the stored ones: the slope and intercept of the header stay as they are.
+nibabel tells compressed files by their names; here the content decides, so that proxies are given
+an open stream. They read it forward only, slice after slice.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import GzipFile
+from math import prod
 from typing import Any, BinaryIO, ClassVar, cast
 
 import numpy as np
 from nibabel import imageglobals
+from nibabel.arrayproxy import ArrayProxy
 from nibabel.nifti1 import Nifti1Header
 from nibabel.nifti2 import Nifti2Header
+from nibabel.spatialimages import HeaderDataError
+from nibabel.wrapstruct import WrapStructError
 
 from integrodiff.io.access import (
     ImageReader,
@@ -29,6 +35,7 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+from integrodiff.io.spacing import Spacing, declared
 
 _GZIP = b"\x1f\x8b"
 _SIZES = {348: Nifti1Header, 540: Nifti2Header}
@@ -51,6 +58,8 @@ class NiftiDetails(FormatDetails):
 class Reader(ImageReader):
     """A NIfTI file with grey values."""
 
+    library_errors = (HeaderDataError, WrapStructError)
+
     def _read_header(self) -> ImageHeader:
         with self.path.open("rb") as stream:
             self._compressed = stream.read(2) == _GZIP
@@ -60,24 +69,30 @@ class Reader(ImageReader):
         if not header.is_single or header["magic"].item()[:2] != b"n+":
             raise refusal(self.path, "is one of a pair of files; save it as a single .nii file")
         dtype = header.get_data_dtype()
-        refuse_dtype(self.path, dtype)
         shape = tuple(int(length) for length in reversed(header.get_data_shape()))
+        refuse_dtype(self.path, dtype)
         while len(shape) > 2 and shape[0] == 1:
             shape = shape[1:]
         if len(shape) < 2:
             raise refusal(self.path, f"has data of shape {shape}, which is no image")
         refuse_no_pixels(self.path, shape)
-        self._dtype, self._offset = dtype, int(header.get_data_offset())
-        if self._offset < header.single_vox_offset:
+        offset = int(header.get_data_offset())
+        if offset < header.single_vox_offset:
             raise refusal(self.path, "is damaged: its pixels begin inside its header")
-        needed = int(np.prod(shape, dtype=object)) * dtype.itemsize + self._offset
+        needed = int(np.prod(shape, dtype=object)) * dtype.itemsize + offset
         size = self.path.stat().st_size
         refuse_missing_bytes(self.path, needed, size, compressed=self._compressed)
         if self._compressed:
             refuse_bomb(self.path, shape[-2:])
+        # Shape, dtype and offset without slope and intercept, so that values are not scaled.
+        pages = (shape[-1], shape[-2], prod(shape[:-2]))
+        self._slices = ArrayProxy(self._stream, (pages, dtype, offset), mmap=False)
+        axes = ("Q" * (len(shape) - 4) + "TZYX")[-len(shape) :]
         return ImageHeader(
             shape=shape,
             dtype=native(dtype),
+            axes=axes,
+            spacing=_spacing(header, axes),
             metadata=Metadata(own=NiftiDetails(header=header)),
             notes=_scaling_note(header),
         )
@@ -94,18 +109,22 @@ class Reader(ImageReader):
             kind: Any = _SIZES.get(number)
             if kind is not None:
                 return kind.from_fileobj(self._stream)
-        raise refusal(self.path, "is no complete NIfTI file: its header is damaged")
+        raise refusal(self.path, "is not a complete NIfTI file: its header is damaged")
 
     def _read_pages(self) -> Iterator[Page]:
-        height, width = self.header.size
-        length = height * width * self._dtype.itemsize
-        self._stream.seek(self._offset)
-        for _ in range(self.header.pages):
-            data = self._stream.read(length)
-            if len(data) < length:
-                return
-            samples = np.frombuffer(data, self._dtype).reshape(height, width)
-            yield Page(samples.astype(native(self._dtype)))
+        for number in range(self.header.pages):
+            samples = np.asarray(self._slices[..., number])
+            yield Page(np.ascontiguousarray(samples.T, self.dtype))
+
+
+def _spacing(header: Any, axes: str) -> dict[str, Spacing]:
+    """Return the spacing along the axes."""
+    try:
+        space, time = header.get_xyzt_units()
+    except KeyError:  # codes that the standard does not have
+        space = time = None
+    units = (space, space, space, time)
+    return declared(zip("XYZT", header["pixdim"][1:5], units, strict=True), axes)
 
 
 def _scaling_note(header: Any) -> tuple[str, ...]:

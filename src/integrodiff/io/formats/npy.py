@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -34,6 +35,8 @@ class NpyDetails(FormatDetails):
 class Reader(ImageReader):
     """An array of rows and columns, with pages before and colours after them."""
 
+    library_errors = (TokenError, TypeError)  # over the text of the header
+
     def _read_header(self) -> ImageHeader:
         stream = self._opened.enter_context(self.path.open("rb"))
         version = npy_format.read_magic(stream)
@@ -57,7 +60,7 @@ class Reader(ImageReader):
         return array_header(shape, dtype, NpyDetails(dtype=dtype))
 
     def _read_pages(self) -> Iterator[Page]:
-        for index in np.ndindex(*self.header.page_axes):
+        for index in np.ndindex(*self.layout.plane_grid):
             # Mapped anew for every page, so that no more than that stays in memory.
             array = np.memmap(
                 self.path, self._dtype, "r", self._offset, self._shape, order=self._order
@@ -68,16 +71,16 @@ class Reader(ImageReader):
 def array_header(shape: tuple[int, ...], dtype: np.dtype[Any], own: FormatDetails) -> ImageHeader:
     """Return the header for an array whose axes have no names."""
     notes: tuple[str, ...] = ()
-    channel_axis, has_alpha = None, False
+    plane, has_alpha = "YX", False
     if len(shape) > 2 and shape[-1] in (_COLOURS, _COLOURS_AND_ALPHA):
-        channel_axis, has_alpha = -1, shape[-1] == _COLOURS_AND_ALPHA
+        plane, has_alpha = "YXS", shape[-1] == _COLOURS_AND_ALPHA
         alpha = " and alpha, which is kept as it is" if has_alpha else ""
         notes = (f"the last axis, of length {shape[-1]}, is taken for red, green, blue{alpha}",)
         shape = (*shape[:-1], _COLOURS)
     return ImageHeader(
         shape=shape,
         dtype=native(dtype),
-        channel_axis=channel_axis,
+        axes="Q" * (len(shape) - len(plane)) + plane,
         has_alpha=has_alpha,
         metadata=Metadata(own=own),
         notes=notes,
@@ -100,11 +103,11 @@ class Writer(ImageWriter):
         header, own = self.header, self.header.metadata.own
         order = own.dtype.byteorder if isinstance(own, NpyDetails) else "="
         self._dtype = header.dtype.newbyteorder(order)
-        samples = (header.samples,) if header.samples > 1 else ()
+        samples = (header.values_per_pixel,) if header.values_per_pixel > 1 else ()
         description = {
             "descr": npy_format.dtype_to_descr(self._dtype),
             "fortran_order": False,
-            "shape": (*header.page_axes, *header.size, *samples),
+            "shape": (*header.layout.plane_grid, *header.size, *samples),
         }
         self._stream = self._opened.enter_context(self.path.open("wb"))
         npy_format.write_array_header_1_0(self._stream, description)

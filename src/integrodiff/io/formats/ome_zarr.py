@@ -1,8 +1,9 @@
 """OME-Zarr, and plain Zarr arrays, through zarr.
 
-Of a pyramid the full resolution is read. A new image gets the metadata files of its source, so
-that chunks, compression and descriptions stay as they were. Only codecs that are known to be
-harmless are run: there is one that unpickles.
+A new image gets the metadata files of its source, so that chunks, compression and descriptions
+stay as they were, and its smaller resolutions are computed anew. ome-zarr and ngff-zarr build
+pyramids too, but not with the metadata of a source, not from planes that come one by one, and not
+without Dask. Only codecs that are known to be harmless are run: there is one that unpickles.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import json
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest
 from zarr.codecs import BloscCodec
 from zarr.core.array_spec import ArraySpec
@@ -25,10 +26,12 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.registry import register_codec
 from zarr.storage import LocalStore
 
+from integrodiff.errors import ImageFileError
 from integrodiff.io.access import (
     ImageReader,
     ImageWriter,
     native,
+    parsing,
     refusal,
     refuse_bomb,
     refuse_dtype,
@@ -36,41 +39,54 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.formats.npy import array_header, array_page
+from integrodiff.io.formats.zarr_pyramid import interval_edges, write_level
+from integrodiff.io.formats.zarr_slabs import slabs
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+from integrodiff.io.spacing import Spacing, declared
 
 _CODECS = ("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd")
 """Compression in both versions of the format."""
 
 _CODECS_3 = (*_CODECS, "bytes", "crc32c", "sharding_indexed", "transpose")
 _METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
-_LARGEST_SLAB = 2**27
-"""Bytes of pages that are held in memory because they share chunks."""
-
 _LARGEST_FILE = 2**24
 """Bytes of a file of metadata."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ZarrDetails(FormatDetails):
-    """The metadata files, by their path in the folder, and the path of the array."""
+    """The metadata of an image.
+
+    Attributes
+    ----------
+    files : dict
+        Content of the metadata files, by their path in the folder.
+    array : str
+        Path of the full resolution.
+    smaller : tuple of str
+        Paths of the other resolutions, the largest first.
+    """
 
     format: ClassVar[str] = "OME-Zarr"
     files: dict[str, Any]
     array: str
+    smaller: tuple[str, ...] = ()
 
     @property
     def only_here(self) -> str | None:
-        """What a file of another format goes without, in words for the user."""
+        """The metadata that is lost in a file of another format, in words for the user."""
         return "the axes, scales and other attributes of the Zarr folder"
 
 
 class Reader(ImageReader):
     """A folder with an OME-Zarr image or a plain Zarr array."""
 
+    library_errors = (AttributeError, TypeError)  # over metadata of the wrong type
+
     def _read_header(self) -> ImageHeader:
         files = _metadata_files(self.path, "")
         image = _multiscale(self.path, files)
-        array = "" if image is None else _dataset_path(self.path, image)
+        array = "" if image is None else _dataset_path(self.path, image, 0)
         if array:
             files |= _metadata_files(self.path, array)
         _refuse_codecs(self.path, files, array)
@@ -89,39 +105,25 @@ class Reader(ImageReader):
         refuse_missing_bytes(self.path, prod(shape) * dtype.itemsize, there, compressed=True)
         refuse_bomb(self.path, self._array.chunks)
         refuse_bomb(self.path, shape[-2:])
-        details = ZarrDetails(files=files, array=array)
         if image is None:
-            header = array_header(shape, dtype, details)
+            header = array_header(shape, dtype, ZarrDetails(files=files, array=array))
         else:
-            _refuse_axes(self.path, image, len(shape))
+            smaller, level_notes = _smaller_levels(self.path, image, files, array)
+            axes = _axes(self.path, image, len(shape))
             header = ImageHeader(
                 shape=shape,
                 dtype=native(dtype),
-                metadata=Metadata(own=details),
-                notes=_notes(self.path, image),
+                axes=axes,
+                spacing=_spacing(image, axes),
+                metadata=Metadata(own=ZarrDetails(files=files, array=array, smaller=smaller)),
+                notes=(*level_notes, *_folder_notes(self.path, image)),
             )
         return replace(header, notes=header.notes + _missing_note(self._array, count))
 
     def _read_pages(self) -> Iterator[Page]:
-        for index in _slabs(self._array, self.header):
-            slab = np.asarray(self._array[(*index, ...)])
-            pages = slab if self.header.page_axes else slab[None]
-            for samples in pages.astype(self.header.dtype, copy=False):
-                yield array_page(samples, self.header)
-
-
-def _slabs(array: Any, header: ImageHeader) -> Iterator[tuple[int | slice, ...]]:
-    """Give indices of pages that are read or written together, since they share chunks."""
-    axes = header.page_axes
-    if not axes:
-        yield ()
-        return
-    depth = (array.shards or array.chunks)[len(axes) - 1]
-    if depth * prod(array.shape[len(axes) :]) * array.dtype.itemsize > _LARGEST_SLAB:
-        depth = 1
-    for index in np.ndindex(*axes[:-1]):
-        for first in range(0, axes[-1], depth):
-            yield (*index, slice(first, min(first + depth, axes[-1])))
+        for slab in slabs(self._array, len(self.layout.plane_grid)):
+            for plane in slab.read(self._array):
+                yield array_page(np.ascontiguousarray(plane, self.dtype), self.header)
 
 
 def refuse_cut_blosc(data: bytes) -> None:
@@ -205,23 +207,63 @@ def _multiscale(root: Path, files: dict[str, Any]) -> dict[str, Any] | None:
             "is a Zarr group without an OME-Zarr image of its own, such as a plate or a "
             "collection; give the folder of one image in it",
         )
-    if not isinstance(images, list) or len(images) != 1:
-        raise refusal(root, f"describes {len(images)} images; save each in a folder of its own")
-    image = images[0]
-    if not isinstance(image, dict):
+    if not isinstance(images, list) or not all(isinstance(image, dict) for image in images):
         raise refusal(root, "is damaged: its image has no description")
+    if len(images) != 1:
+        raise refusal(root, f"describes {len(images)} images; save each in a folder of its own")
+    image: dict[str, Any] = images[0]
     return image
 
 
-def _dataset_path(root: Path, image: dict[str, Any]) -> str:
-    """Return where in the folder the full resolution lies."""
-    path = image["datasets"][0]["path"]
-    parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or "\\" in path:
+def _dataset_path(root: Path, image: dict[str, Any], level: int) -> str:
+    """Return where in the folder a resolution lies."""
+    with parsing(root, "list of resolutions"):
+        path = image["datasets"][level]["path"]
+        parts = PurePosixPath(path).parts
+        outside = path.startswith("/") or ".." in parts or "\\" in path or "\0" in path
+    if not parts or outside:
         raise refusal(root, f"names an array outside of its folder, {path!r}; it is not followed")
     if not (root / path).resolve().is_relative_to(root.resolve()):
         raise refusal(root, f"has a link that leads out of its folder, {path!r}")
     return str(PurePosixPath(path))
+
+
+def _smaller_levels(
+    root: Path, image: dict[str, Any], files: dict[str, Any], array: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the paths of the smaller resolutions, whose metadata join the files, and notes."""
+    found: list[str] = []
+    more: dict[str, Any] = {}
+    try:
+        shape = _array_shape(root, files, array)
+        for level in range(1, len(image["datasets"])):
+            path = _dataset_path(root, image, level)
+            metadata = _metadata_files(root, path)
+            _refuse_codecs(root, metadata, path)
+            smaller = _array_shape(root, metadata, path)
+            pairs = zip(smaller, shape, strict=True)
+            if path in (array, *found) or not all(0 < small <= large for small, large in pairs):
+                raise refusal(root, f"has a resolution {path!r} that is not smaller")
+            found.append(path)
+            more |= metadata
+            shape = smaller
+    except (ImageFileError, OSError, ValueError, RecursionError):
+        return (), ("the smaller resolutions are damaged, and only the full one is carried over",)
+    files |= more
+    return tuple(found), ()
+
+
+def _array_metadata(files: dict[str, Any], array: str) -> dict[str, Any]:
+    """Return the metadata of an array, which is empty if there is none."""
+    folder = PurePosixPath(array)
+    content = files.get(str(folder / ".zarray"), files.get(str(folder / "zarr.json"), {}))
+    return content if isinstance(content, dict) else {}
+
+
+def _array_shape(root: Path, files: dict[str, Any], array: str) -> tuple[int, ...]:
+    """Return the shape of an array."""
+    with parsing(root, f"shape of the array {array!r}"):
+        return tuple(int(length) for length in _array_metadata(files, array)["shape"])
 
 
 def _stored(root: Path, array: str) -> tuple[int, int]:
@@ -252,18 +294,15 @@ def _missing_note(array: Any, stored: int) -> tuple[str, ...]:
 
 def _refuse_codecs(root: Path, files: dict[str, Any], array: str) -> None:
     """Refuse codecs that are not known, before any of them is made or run."""
-    old = files.get(str(PurePosixPath(array) / ".zarray"))
-    new = files.get(str(PurePosixPath(array) / "zarr.json"))
-    if old is not None:
-        used = [
-            *(old.get("filters") or []),
-            *([old["compressor"]] if old.get("compressor") else []),
-        ]
-        unknown = [c.get("id") for c in used if c.get("id") not in _CODECS]
-    elif new is not None:
-        unknown = [name for name in _codec_names(new["codecs"]) if name not in _CODECS_3]
-    else:
+    content = _array_metadata(files, array)
+    if not content:
         raise refusal(root, f"is damaged or incomplete: there is no array {array!r} in it")
+    with parsing(root, "list of codecs"):
+        if "codecs" in content:
+            unknown = [name for name in _codec_names(content["codecs"]) if name not in _CODECS_3]
+        else:
+            used = [*(content.get("filters") or []), content.get("compressor")]
+            unknown = [c["id"] for c in used if c is not None and c["id"] not in _CODECS]
     if unknown:
         raise refusal(
             root,
@@ -281,28 +320,64 @@ def _codec_names(codecs: list[Any]) -> Iterator[str]:
             yield from _codec_names(inner.get(name, []))
 
 
-def _refuse_axes(root: Path, image: dict[str, Any], count: int) -> None:
-    """Refuse an image whose last axes are not rows and columns."""
+_LETTERS = {"time": "T", "channel": "C"}
+"""Axes by their type, for names that are not usual."""
+
+
+def _axes(root: Path, image: dict[str, Any], count: int) -> str:
+    """Return the axes of an image; refuse one whose last axes are not rows and columns."""
     axes = image.get("axes") or list("tczyx")
-    names = [axis["name"] if isinstance(axis, dict) else axis for axis in axes]
+    with parsing(root, "list of axes"):
+        named = [axis if isinstance(axis, dict) else {"name": axis} for axis in axes]
+        names = [str(axis["name"]) for axis in named]
+        kinds = [str(axis.get("type")) for axis in named]
     if len(names) != count or names[-2:] != ["y", "x"]:
         raise refusal(
             root,
-            f"has the axes {', '.join(map(str, names))} for {count} dimensions; save it with y and "
-            "x last",
+            f"has the axes {', '.join(names)} for {count} dimensions; save it with y and x last",
         )
+    letters = ""
+    for name, kind in zip(names, kinds, strict=True):
+        letter = name.upper() if name in "tczyx" else _LETTERS.get(kind, "Q")
+        letters += letter if letter not in letters else "Q"
+    return letters
 
 
-def _notes(root: Path, image: dict[str, Any]) -> tuple[str, ...]:
-    """Say what else is in the folder that a new one will not have."""
-    notes = []
-    if len(image["datasets"]) > 1:
-        notes.append("only the full resolution of the pyramid is denoised and carried over")
-    others = [path.name for path in root.iterdir() if path.is_dir()]
-    levels = {PurePosixPath(str(level["path"])).parts[0] for level in image["datasets"]}
-    if more := sorted(set(others) - levels):
-        notes.append(f"folders of the Zarr image that are not carried over: {', '.join(more)}")
-    return tuple(notes)
+def _scale(part: Any, count: int) -> list[float] | None:
+    """Return the factors that an image or a resolution is scaled by along all axes, if any."""
+    steps = part.get("coordinateTransformations") if isinstance(part, dict) else None
+    for step in steps if isinstance(steps, list) else []:
+        scale = step.get("scale") if isinstance(step, dict) else None
+        if isinstance(scale, list) and len(scale) == count:
+            numbers = [float(n) for n in scale if isinstance(n, (int, float)) and 0 < n < 1e30]
+            return numbers if len(numbers) == count else None
+    return None
+
+
+def _pixel_sizes(image: dict[str, Any], level: int, count: int) -> list[float] | list[None]:
+    """Return the size of pixels of a resolution along all axes, or None where it is unknown."""
+    own, common = _scale(image["datasets"][level], count), _scale(image, count)
+    if own is None:
+        return [None] * count
+    return own if common is None else [a * b for a, b in zip(own, common, strict=True)]
+
+
+def _spacing(image: dict[str, Any], axes: str) -> dict[str, Spacing]:
+    """Return the spacing along the axes of space and time."""
+    named = image.get("axes") or []
+    units = [axis.get("unit") if isinstance(axis, dict) else None for axis in named]
+    values = zip_longest(axes, _pixel_sizes(image, 0, len(axes)), units[: len(axes)])
+    return declared((value for value in values if value[0] in "TZYX"), axes)
+
+
+def _folder_notes(root: Path, image: dict[str, Any]) -> tuple[str, ...]:
+    """Name the other folders, which are not carried over."""
+    others = {path.name for path in root.iterdir() if path.is_dir()}
+    with parsing(root, "list of resolutions"):
+        levels = {PurePosixPath(str(level["path"])).parts[0] for level in image["datasets"]}
+    if not (more := sorted(others - levels)):
+        return ()
+    return (f"folders of the Zarr image that are not carried over: {', '.join(more)}",)
 
 
 class Writer(ImageWriter):
@@ -314,25 +389,44 @@ class Writer(ImageWriter):
         path, header, own = self.path, self.header, self.header.metadata.own
         if not isinstance(own, ZarrDetails):
             raise TypeError("a Zarr image needs the metadata of another")
+        self._notes: tuple[str, ...] = ()
         files = deepcopy(own.files)
-        image = _multiscale(path, files)
-        if image is not None:
-            image["datasets"] = image["datasets"][:1]
+        self._image = _multiscale(path, files)
+        if self._image is not None:
+            self._image["datasets"] = self._image["datasets"][: 1 + len(own.smaller)]
+            self._by_mean = self._method_of_levels(own)
         for name, content in files.items():
             if name.endswith((".zarray", "zarr.json")):
                 _set_dtype(content, header.dtype)
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
-        self._array = zarr.open_array(path / own.array, mode="r+")
-        self._slabs = _slabs(self._array, header)
-        self._waiting: list[NDArray[Any]] = []
+        self._levels = [
+            zarr.open_array(LocalStore(path / level), mode="r+")
+            for level in (own.array, *own.smaller)
+        ]
+        self._slabs = slabs(self._levels[0], len(header.layout.plane_grid))
         self._begin_slab()
 
     def _begin_slab(self) -> None:
-        """Take the next pages that belong together."""
-        self._slab = next(self._slabs, ())
-        pages = self._slab[-1] if self._slab else None
-        self._depth = pages.stop - pages.start if isinstance(pages, slice) else 1
+        """Take the next planes that are written together."""
+        self._slab = next(self._slabs, None)
+        self._written = 0
+        if self._slab is not None:
+            self._values = self._slab.buffer(self.header.dtype, self.path)
+
+    def _method_of_levels(self, own: ZarrDetails) -> bool:
+        """Return whether smaller resolutions are local means; say so where they were not."""
+        image = self._image or {}
+        about = image.get("metadata")
+        words = [image.get("type"), about.get("method") if isinstance(about, dict) else None]
+        method = " ".join(str(word).lower() for word in words if word)
+        if any(word in method for word in ("nearest", "decimat", "subsampl")):
+            return False
+        if own.smaller and method and not any(w in method for w in ("mean", "average", "resize")):
+            self._notes = (f"the smaller resolutions are local means now, not {method}",)
+            image["type"] = "mean"
+            image.pop("metadata", None)
+        return True
 
     @staticmethod
     def problem(header: ImageHeader) -> str | None:
@@ -346,12 +440,31 @@ class Writer(ImageWriter):
 
     def write(self, page: Page) -> None:
         """Write the next page."""
-        self._waiting.append(page.samples)
-        if len(self._waiting) == self._depth:
-            slab = np.stack(self._waiting) if self._slab else self._waiting[0]
-            self._array[(*self._slab, ...)] = slab
-            self._waiting.clear()
+        if self._slab is None:
+            raise ValueError("there are more pages than the image has")
+        self._values.reshape(-1, *self._slab.plane_shape)[self._written] = page.samples
+        self._written += 1
+        if self._written == self._slab.planes:
+            self._slab.write(self._levels[0], self._values)
             self._begin_slab()
+
+    def close(self) -> None:
+        """Add the smaller resolutions to a complete image."""
+        if self._slab is None and self._image is not None:
+            self._write_smaller(self._image)
+        super().close()
+
+    def _write_smaller(self, image: dict[str, Any]) -> None:
+        for level, (source, target) in enumerate(pairwise(self._levels)):
+            before, after = (_pixel_sizes(image, n, target.ndim) for n in (level, level + 1))
+            factors = [b / a if a and b else None for a, b in zip(before, after, strict=True)]
+            edges = list(map(interval_edges, source.shape, target.shape, factors))
+            write_level(source, target, edges, by_mean=self._by_mean)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was changed besides the pixels, in words for the user."""
+        return self._notes
 
 
 def _set_dtype(content: dict[str, Any], dtype: np.dtype[Any]) -> None:

@@ -46,7 +46,7 @@ def header_of(page: Page, metadata: Metadata, notes: tuple[str, ...] = ()) -> Im
     return ImageHeader(
         shape=page.pixels.shape,
         dtype=page.pixels.dtype,
-        channel_axis=-1 if page.pixels.ndim == 3 else None,
+        axes="YX" if page.pixels.ndim == 2 else "YXS",
         has_alpha=page.alpha is not None,
         metadata=metadata,
         notes=notes,
@@ -111,6 +111,6 @@ def picture_problem(kind: str, header: ImageHeader) -> str | None:
     """Return why no format for single pictures can hold the image, if so."""
     if header.pages > 1:
         return f"{kind} cannot hold {header.pages} pages; write TIFF (.tif) instead"
-    if header.channels not in (1, 3):
-        return f"{kind} cannot hold {header.channels} channels; write TIFF (.tif) instead"
+    if (samples := header.layout.samples) not in (1, 3):
+        return f"{kind} cannot hold {samples} channels; write TIFF (.tif) instead"
     return None

@@ -122,7 +122,11 @@ class Writer(PillowWriter):
                 "PNG holds integers of 8 or 16 bits without sign, and this image is "
                 f"{header.dtype}; write TIFF (.tif) instead"
             )
-        if header.dtype == np.uint16 and header.samples > 1 and not has_package("imagecodecs"):
+        if (
+            header.dtype == np.uint16
+            and header.values_per_pixel > 1
+            and not has_package("imagecodecs")
+        ):
             return f"{install_first(_DEEP_COLOUR, 'imagecodecs', 'codecs')}. Or write TIFF (.tif)"
         return None
 

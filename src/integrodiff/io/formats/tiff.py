@@ -1,8 +1,8 @@
 """TIFF, through tifffile.
 
-Pages are read in the order of the file and denoised one by one, so a stack can be written again
-page by page with the descriptions it had. What these say about the meaning of the pages, such as
-OME-XML, stays true and need not be understood.
+Pages are read and written in the order of the file, with the descriptions they had, so that what
+these say about the pages stays true. The axes are those that ImageJ, OME-XML or tifffile's own
+description declares.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import tifffile
 from numpy.typing import NDArray
-from tifffile import TiffFile, TiffPage, TiffPageSeries
+from tifffile import TiffFile, TiffFileError, TiffPage, TiffPageSeries
 
 from integrodiff.install import install_first
 from integrodiff.io.access import (
@@ -31,11 +31,22 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.formats.exif import Layout
-from integrodiff.io.formats.tiff_tags import TiffDetails, page_tags, tag_notes, tiff_metadata
+from integrodiff.io.formats.ome_xml import OmeError, is_ome_xml, ome_axes
+from integrodiff.io.formats.tiff_tags import (
+    TiffDetails,
+    TiffPageTags,
+    page_tags,
+    tag_notes,
+    tiff_metadata,
+)
 from integrodiff.io.formats.tiff_writing import Writer
 from integrodiff.io.image import ImageHeader, Page
+from integrodiff.io.spacing import Spacing, declared
 
 __all__ = ["Reader", "Writer"]
+
+Axes: TypeAlias = tuple[tuple[str, int], ...]
+"""Letters and lengths of axes."""
 
 _ASSOCIATED, _UNASSOCIATED = 1, 2
 """Kinds of alpha among the extra samples."""
@@ -47,19 +58,24 @@ _NONE, _JPEG = 1, 7
 _COMPRESSIONS = (_NONE, 5, _JPEG, 8, 32773, 32946, 34925, 34926, 50000)
 """None, LZW, JPEG, deflate, PackBits, deflate again, LZMA, and Zstandard by two numbers."""
 
-_PLAIN_KINDS = ("generic", "uniform", "shaped", "imagej")
+_PLAIN_KINDS = ("generic", "uniform", "shaped", "imagej", "geotiff")
 """Ways of tifffile to see the pages of a file that leave the pages as they are."""
+
+_RESOLUTIONS = (72, 96, 100, 150, 200, 240, 300, 350, 360, 400, 600, 720, 1200, 2400)
+"""Pixels per inch for screens and paper. Like one pixel per unit, which programs write where they
+know nothing, they say nothing about the object."""
 
 
 class Reader(ImageReader):
     """A TIFF file: one image, or a stack of pages of the same kind."""
 
+    library_errors = (AttributeError, TypeError, TiffFileError)  # the first two over odd tags
+
     def _read_header(self) -> ImageHeader:
         path = self.path
         _refuse_circle_of_pages(path)
         with _listening(path) as heard:
-            # OME files are read as plain pages, which keeps tifffile from opening the other files
-            # of a data set that spans several.
+            # With OME-XML, tifffile would open the other files of a data set that spans several.
             tif = self._opened.enter_context(TiffFile(path, is_ome=False))
             self._stream = tif.filehandle
             self._pages = [item.aspage() for item in tif.pages]
@@ -67,7 +83,7 @@ class Reader(ImageReader):
             page = self._series.keyframe
             _refuse_kinds(path, page)
             _refuse_missing_data(path, tif, self._series)
-            page_axes = _page_axes(path, self._series, len(self._pages))
+            plane_axes = _plane_axes(path, self._series, len(self._pages))
             self._details = TiffDetails(
                 photometric=_RGB if _is_colour(page) else int(page.photometric),
                 planar=page.axes == "SYX",
@@ -80,13 +96,14 @@ class Reader(ImageReader):
                 pages=tuple(page_tags(item) for item in self._pages),
             )
             self._colours = _colour_table(page)
-        notes = (*_notes(page), *tag_notes(self._pages, self._details), *heard)
-        return self._header(page, page_axes, notes)
+            plane_axes, spacing, axes_notes = _declared_axes(tif, page, plane_axes)
+        notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *heard)
+        return self._header(page, plane_axes, spacing, notes)
 
     def _header(
-        self, page: TiffPage, page_axes: tuple[int, ...], notes: tuple[str, ...]
+        self, page: TiffPage, plane_axes: Axes, spacing: dict[str, Spacing], notes: tuple[str, ...]
     ) -> ImageHeader:
-        """Say what the samples are: grey values, colours, and alpha."""
+        """Tell grey values, colours, and alpha among the samples."""
         colours = 3 if _is_colour(page) else 1
         samples = colours if self._colours is not None else page.samplesperpixel
         has_alpha = samples == colours + 1 and (
@@ -98,11 +115,14 @@ class Reader(ImageReader):
         elif has_alpha and self._details.alpha_kind == 0:
             notes += ("the fourth sample of the file has no given meaning; it is kept as alpha",)
         dtype = np.dtype(page.dtype) if self._colours is None else self._colours.dtype
+        axes = (*plane_axes, ("Y", page.imagelength), ("X", page.imagewidth))
+        axes += (("S", channels),) if channels > 1 else ()
         return ImageHeader(
-            shape=(*page_axes, page.imagelength, page.imagewidth, *([channels] * (channels > 1))),
+            shape=tuple(length for _, length in axes),
             dtype=native(dtype),
-            channel_axis=-1 if channels > 1 else None,
+            axes="".join(letter for letter, _ in axes),
             has_alpha=has_alpha,
+            spacing=spacing,
             metadata=tiff_metadata(self._details),
             notes=notes,
         )
@@ -139,7 +159,7 @@ class Reader(ImageReader):
             return Page(self._colours[samples])
         if not self.header.has_alpha:
             return Page(np.ascontiguousarray(samples))
-        colours = samples[..., :-1] if self.header.channel_axis == -1 else samples[..., 0]
+        colours = samples[..., :-1] if self.layout.has_samples else samples[..., 0]
         return Page(np.ascontiguousarray(colours), np.ascontiguousarray(samples[..., -1]))
 
 
@@ -289,8 +309,11 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
     refuse_no_pixels(path, page.shape)
     if page.planarconfig not in (1, 2):
         raise refusal(path, "is damaged: it does not say how its samples are arranged")
-    if page.photometric == _PALETTE and (page.samplesperpixel != 1 or dtype.kind != "u"):
-        raise refusal(path, "has a palette and no plain indices into it; save it as RGB")
+    if page.photometric == _PALETTE:
+        if page.samplesperpixel != 1 or dtype.kind != "u":
+            raise refusal(path, "has a palette and no plain indices into it; save it as RGB")
+        if page.colormap is None:
+            raise refusal(path, "is damaged: it has a palette without colours")
     extra = page.samplesperpixel - (3 if page.photometric in (_RGB, _YCBCR) else 1)
     alphas = [kind for kind in page.extrasamples if kind != 0]
     if extra < 0 or (extra > 1 and (page.photometric in (_RGB, _YCBCR) or alphas)):
@@ -331,24 +354,67 @@ def _needs_imagecodecs(path: Path, page: TiffPage) -> Exception:
     )
 
 
-def _page_axes(path: Path, series: TiffPageSeries, stored_pages: int) -> tuple[int, ...]:
-    """Return the lengths of the axes before those of a page, or refuse a contradiction."""
+def _plane_axes(path: Path, series: TiffPageSeries, stored_pages: int) -> Axes:
+    """Return the axes before those of a page, without those of length one, or refuse the file."""
     page = series.keyframe
-    axes, shape = series.get_axes(squeeze=False), series.get_shape(squeeze=False)
-    if axes.endswith("S") and not page.axes.endswith("S"):
-        axes, shape = axes[:-1], shape[:-1]
-    if not axes.endswith(page.axes) or shape[-len(page.shape) :] != page.shape:
+    axes = tuple(pair for pair in zip(series.axes, series.shape, strict=True) if pair[1] != 1)
+    inner = tuple(pair for pair in zip(page.axes, page.shape, strict=True) if pair[1] != 1)
+    outer = axes[: max(len(axes) - len(inner), 0)]
+    if axes[len(outer) :] != inner:
         raise refusal(
             path,
-            f"has its image axes in the order {axes}, and its pages would not be images; save "
-            "it with rows and columns last",
+            f"has its image axes in the order {series.axes}, and its pages would not be images; "
+            "save it with rows and columns last",
         )
-    lengths = shape[: -len(page.shape)]
     # A stack may be stored as one page with all others behind it.
-    if stored_pages not in (1, prod(lengths)):
+    count = prod(length for _, length in outer)
+    if stored_pages not in (1, count):
         raise refusal(
             path,
-            f"has {stored_pages} pages, and its description says {prod(lengths)}; save it again "
-            "with the program that made it",
+            f"has {stored_pages} pages, and its description says {count}; save it again with the "
+            "program that made it",
         )
-    return tuple(length for length in lengths if length != 1)
+    letters = [letter for letter, _ in outer]
+    return tuple(
+        (letter if letter in "TCZ" and letters.count(letter) == 1 else "Q", length)
+        for letter, length in outer
+    )
+
+
+def _declared_axes(
+    tif: TiffFile, page: TiffPage, axes: Axes
+) -> tuple[Axes, dict[str, Spacing], tuple[str, ...]]:
+    """Return the axes that pages are counted along, the spacing, and notes."""
+    if is_ome_xml(page.description):
+        pages = prod(length for _, length in axes)
+        try:
+            found = ome_axes(
+                page.description, pages, (page.imagelength, page.imagewidth, page.samplesperpixel)
+            )
+        except OmeError as error:
+            note = f"the OME-XML {error}; its pages are taken as pages without a stated meaning"
+            return axes, {}, (note,) if pages > 1 else ()
+        letters = "YX" + "".join(letter for letter, _ in found.axes)
+        return found.axes, {k: v for k, v in found.spacing.items() if k in letters}, ()
+    letters = "YX" + "".join(letter for letter, _ in axes)
+    return axes, declared(_spacing(tif, page_tags(page)), letters), ()
+
+
+def _spacing(tif: TiffFile, tags: TiffPageTags) -> Iterator[tuple[str, Any, Any]]:
+    """Give what ImageJ or the resolution says about the distance of pixels, with its unit."""
+    about = tif.imagej_metadata
+    if about is not None:
+        unit = about.get("unit")
+        yield "Z", about.get("spacing"), unit
+        yield "T", about.get("finterval"), "s"
+        per_inch = None
+    else:
+        unit, per_inch = {2: ("inch", 1.0), 3: ("cm", 2.54)}.get(tags.resolution_unit, (None, None))
+    if tags.resolution is None or not unit:
+        return
+    for letter, (pixels, units) in zip("XY", tags.resolution, strict=True):
+        if pixels and per_inch:
+            density = pixels / units * per_inch
+            if any(abs(density - known) < 0.01 * known for known in (per_inch, *_RESOLUTIONS)):
+                return
+        yield letter, units / pixels if pixels else None, unit

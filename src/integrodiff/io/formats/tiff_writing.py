@@ -60,7 +60,7 @@ class Writer(ImageWriter):
             "metadata": None,
             "software": False,
         }
-        if header.samples > 1:
+        if header.values_per_pixel > 1:
             self._options["planarconfig"] = "separate" if self._details.planar else "contig"
             self._options["extrasamples"] = _extra_samples(header, self._details)
         self._layout = Layout(
@@ -170,14 +170,15 @@ def _extra_samples(header: ImageHeader, details: TiffDetails) -> tuple[int, ...]
     """Return what the samples beyond the colours mean: alpha, or nothing in particular."""
     if header.has_alpha:
         return (details.alpha_kind,)
-    return (0,) * (header.channels - (3 if details.photometric == _RGB else 1))
+    return (0,) * (header.layout.samples - (3 if details.photometric == _RGB else 1))
 
 
 def _new_details(header: ImageHeader) -> tuple[TiffDetails, tuple[str, ...]]:
     """Return the layout for an image that comes from another format, and what is left behind."""
     grey = _WHITE_IS_ZERO if header.metadata.white_is_zero else _GREY
     details = TiffDetails(
-        photometric=_RGB if header.channels == 3 else grey, pages=(_new_tags(header.metadata),)
+        photometric=_RGB if header.layout.samples == 3 else grey,
+        pages=(_new_tags(header.metadata),),
     )
     if header.metadata.exif is None:
         return details, ()

@@ -52,7 +52,7 @@ class Writer(PillowWriter):
             return problem
         if header.dtype != np.uint8:
             return f"WebP holds 8 bits only, not {header.dtype}; write PNG or TIFF instead"
-        if header.channels == 1:
+        if header.layout.samples == 1:
             return "WebP holds colour only, and this image is grey; write PNG or TIFF instead"
         if max(header.size) > _LONGEST:
             return f"WebP holds {_LONGEST} pixels on a side at most; write PNG or TIFF instead"
