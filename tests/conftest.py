@@ -59,4 +59,4 @@ def research_data() -> Path:
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let batches start no processes, which takes a second, where a test is not about them."""
-    monkeypatch.setattr("integrodiff.cli.batch.workers.worked_off", in_turn)
+    monkeypatch.setattr("integrodiff.cli.batch.workers.run_tasks", in_turn)

@@ -27,9 +27,9 @@ def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
     if not overwrite and path.exists():
         raise FileExistsError(f"{path} exists already")
     temporary = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
-    # Created here, so that it gets the permissions of any new file of this user.
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    try:
+    try:  # already here: an interrupt may come as soon as the file is there
+        # Created here, so that it gets the permissions of any new file of this user.
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
         _sync_file(temporary)
         if overwrite:
@@ -58,8 +58,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
-    temporary.mkdir()
     try:
+        temporary.mkdir()
         yield temporary
         for folder, _, names in os.walk(temporary):
             for name in names:

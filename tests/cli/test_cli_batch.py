@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from typer.testing import Result
 
 from integrodiff.cli.batch import workers
 from integrodiff.cli.batch.run import _split
-from integrodiff.cli.batch.workers import Death, Word, worked_off
+from integrodiff.cli.batch.workers import Died, Finished, Progress, run_tasks
 
 OPTIONS = ("--sigma", 20, "--engine", "numpy", "--model", "pm")
 
@@ -244,44 +245,33 @@ def test_processors_are_divided(
 
 
 def test_a_process_that_dies_takes_no_task_with_it() -> None:
-    found: dict[int, Any] = {}
-    news = []
-    for task, word in worked_off(range(7), worker_tasks.square, processes=2, threads=1):
-        if word.result is None:
-            news.append((task, word.news))
+    ends: dict[int, Any] = {}
+    progress = []
+    for task, event in run_tasks(range(8), worker_tasks.square, processes=2, threads=1):
+        if isinstance(event, Progress):
+            progress.append((task, event.fraction))
         else:
-            found[task] = word.result
-    assert {task: result for task, result in found.items() if task not in (3, 4)} == {
-        task: task * task for task in (0, 1, 2, 5, 6)
+            ends[task] = event
+    survivors = (0, 1, 2, 6, 7)
+    assert ends == {
+        **{task: Finished(task * task) for task in survivors},
+        3: Died(-signal.SIGKILL),
+        4: Died(7),
+        5: Died(0),
     }
-    assert isinstance(found[3], Death)
-    assert "died (Killed)" in str(found[3])
-    assert "exit code 7" in str(found[4])
-    assert sorted(news) == [(task, 0.5) for task in (0, 1, 2, 5, 6)]
+    assert "died (Killed)" in str(ends[3])
+    assert "exit code 7" in str(ends[4])
+    assert sorted(progress) == [(task, 0.5) for task in survivors]
 
 
 def test_processes_have_the_threads_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "11")
     monkeypatch.delenv("INTEGRODIFF_THREADS", raising=False)
-    (found,) = worked_off([0], worker_tasks.threads, processes=1, threads=3)
-    assert found[1].result == (3, "3")
+    assert list(run_tasks([0], worker_tasks.threads, processes=1, threads=3)) == [
+        (0, Finished((3, "3")))
+    ]
     assert os.environ["OMP_NUM_THREADS"] == "11"
     assert "INTEGRODIFF_THREADS" not in os.environ
-
-
-def test_a_dead_process_is_a_failed_file(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def deadly(tasks: list[Any], work: Callable[..., Any], **_: int) -> Generator[Any, None, None]:
-        yield tasks[0], Word(Death(-9))
-        yield from in_turn(tasks[1:], work)
-
-    monkeypatch.setattr(workers, "worked_off", deadly)
-    result = denoise(folder, tmp_path / "out", "--json", "-")
-    assert result.exit_code == 5
-    dead, done = json.loads(result.stdout)["files"]
-    assert (dead["status"], dead["exit_code"], done["status"]) == ("failed", 1, "done")
-    assert dead["message"].startswith(f"{folder / 'a.png'}: its process died")
 
 
 def test_several_jobs_give_what_one_gives(
@@ -294,39 +284,117 @@ def test_several_jobs_give_what_one_gives(
     assert "--jobs 3 is more than there are processors; 2 are used" in many.stderr
     inputs = [Path(file["input"]).name for file in json.loads(many.stdout)["files"]]
     assert inputs == ["a.png", "b.tif", "c.png", "a.png"]
-    monkeypatch.setattr(workers, "worked_off", in_turn)
+    monkeypatch.setattr(workers, "run_tasks", in_turn)
     assert denoise(folder, tmp_path / "one", "-r").exit_code == 5
     assert names(tmp_path / "many") == names(tmp_path / "one") == ["a.png", "b.tif", "sub/a.png"]
     for name in names(tmp_path / "one"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
 
 
-def test_an_interruption_leaves_nothing_half_done(tmp_path: Path) -> None:
-    """A real Ctrl-C, which all processes get, while two images are computed."""
+# ---- signals, in a session of processes of its own ----
+
+START = """
+import signal
+from integrodiff.cli import main
+# Programs in the background start with some signals ignored, and so do their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+main()
+"""
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A batch of three images, at a moment at which one or two of them are computed."""
     (tmp_path / "in").mkdir()
     for number in range(3):
         np.save(tmp_path / "in" / f"{number}.npy", values(1200, 1200))
     out, report = tmp_path / "out", tmp_path / "report.json"
     words = ["denoise", tmp_path / "in", out, "--jobs", 2, "--json", report, *OPTIONS]
-    code = (
-        "import signal; from integrodiff.cli import main; "
-        "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, words)],
+        [sys.executable, "-c", START, *map(str, words)],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"INTEGRODIFF_THREADS": "1"},
     )
+    with process:
+        try:
+            wait_until(lambda: bool(list(out.glob(".*.part*"))), "no image is being written")
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    """Wait for something that a process of its own does; the limit is for one that hangs."""
     deadline = time.monotonic() + 60
-    while not list(out.glob(".*.part*")) and time.monotonic() < deadline:
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout) == (130, ""), stderr
+
+
+def workers_of(session: int) -> list[int]:
+    """Return the worker processes in a session that are running."""
+    command = ["ps", "-A", "-ww", "-o", "pid=", "-o", "sess=", "-o", "stat=", "-o", "args="]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.split(maxsplit=3) for line in lines]
+    return [
+        int(pid)
+        for pid, sess, state, words in rows
+        if int(sess) == session and "spawn_main" in words and not state.startswith("Z")
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "group", "code"),
+    [
+        (signal.SIGINT, True, 130),  # Ctrl-C goes to all processes
+        (signal.SIGTERM, False, 143),
+        (signal.SIGTERM, True, 143),
+        (signal.SIGHUP, True, 129),  # a terminal that is closed, likewise
+    ],
+)
+def test_an_interruption_leaves_nothing_half_done(
+    batch: subprocess.Popen[str], tmp_path: Path, number: int, group: bool, code: int
+) -> None:
+    (os.killpg if group else os.kill)(batch.pid, number)
+    stdout, stderr = batch.communicate(timeout=60)
+    assert (batch.returncode, stdout) == (code, ""), stderr
     assert stderr.endswith("the same command with --resume goes on from here\ninterrupted\n")
     assert "Traceback" not in stderr
-    assert list(out.iterdir()) == []
-    found = json.loads(report.read_text())
-    assert (found["exit_code"], found["counts"]["not reached"]) == (130, 3)
+    assert workers_of(batch.pid) == []
+    assert list((tmp_path / "out").iterdir()) == []
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert (found["exit_code"], found["counts"]["not reached"]) == (code, 3)
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_parent_that_is_killed(
+    batch: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    assert workers_of(batch.pid)
+    batch.kill()
+    batch.wait()
+    wait_until(lambda: workers_of(batch.pid) == [], "the workers go on")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "report.json").exists()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_a_failed_file(
+    batch: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    """As the system does that has no memory left."""
+    os.kill(workers_of(batch.pid)[0], signal.SIGKILL)
+    _, stderr = batch.communicate(timeout=120)
+    assert batch.returncode == 5, stderr
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert found["counts"] == {"done": 2, "skipped": 0, "failed": 1, "not reached": 0}
+    (dead,) = [file for file in found["files"] if file["status"] == "failed"]
+    assert dead["exit_code"] == 1
+    assert dead["message"].startswith(f"{dead['input']}: its process died (Killed)")
+    assert len(names(tmp_path / "out")) >= 2

@@ -6,18 +6,18 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from integrodiff.cli.batch.workers import Word
+from integrodiff.cli.batch.workers import Event, Finished, Progress
 
 
 def in_turn(
     tasks: list[Any], work: Callable[..., Any], **_: int
-) -> Generator[tuple[Any, Word[Any]], None, None]:
+) -> Generator[tuple[Any, Event[Any]], None, None]:
     """Do in this process what several would do."""
     for task in tasks:
-        news: list[float] = []
-        result = work(task, news.append)
-        yield from ((task, Word(None, part)) for part in news)
-        yield task, Word(result)
+        fractions: list[float] = []
+        result = work(task, fractions.append)
+        yield from ((task, Progress(fraction)) for fraction in fractions)
+        yield task, Finished(result)
 
 
 def names(path: Path) -> list[str]:

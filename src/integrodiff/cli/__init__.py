@@ -11,7 +11,7 @@ code  meaning
 3     the input, image or model file, cannot be read, used or downloaded
 4     the output cannot be written, or exists already
 5     of several files, some failed; all others are done
-130   interrupted by Ctrl-C
+130   interrupted by Ctrl-C; 129 by SIGHUP, 143 by SIGTERM
 ====  ==============================================================================
 
 No error of the user shows a traceback, and none leaves a half-written file. Results go to the
@@ -42,7 +42,7 @@ Exit codes:
 - 3: the input, image or model file, cannot be read, used or downloaded
 - 4: the output cannot be written, or exists already
 - 5: of several files, some failed; all others are done
-- 130: interrupted by Ctrl-C
+- 130: interrupted by Ctrl-C; 129 by SIGHUP, 143 by SIGTERM
 """
 
 app = typer.Typer(

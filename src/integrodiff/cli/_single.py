@@ -6,7 +6,15 @@ import time
 from dataclasses import replace
 
 from integrodiff.cli._one_file import Settings, denoise_file
-from integrodiff.cli._terminal import ExitCode, Stopped, every_error_stops, note, progress, say
+from integrodiff.cli._terminal import (
+    ExitCode,
+    Stopped,
+    every_error_stops,
+    interrupt_code,
+    note,
+    progress,
+    say,
+)
 from integrodiff.cli.batch.outcomes import Outcome, write_report
 from integrodiff.cli.batch.plan import Job
 
@@ -16,7 +24,7 @@ def run_single(
 ) -> None:
     """Denoise one image; ``warnings`` are those that have been shown."""
     start = time.perf_counter()
-    outcome, code = Outcome(job=job, status="not reached"), ExitCode.INTERRUPTED
+    outcome, code = Outcome(job=job, status="not reached"), ExitCode.UNEXPECTED
     try:
         with every_error_stops():
             done = denoise_file(
@@ -29,6 +37,9 @@ def run_single(
     except Stopped as end:
         outcome = Outcome(job=job, status="failed", code=end.code, message=end.message)
         code = end.code
+        raise
+    except KeyboardInterrupt as error:
+        code = interrupt_code(error)
         raise
     finally:
         if report is not None:

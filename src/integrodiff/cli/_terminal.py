@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
+import signal
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,7 +31,23 @@ class ExitCode(IntEnum):
     INPUT = 3
     OUTPUT = 4
     SOME_FAILED = 5
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: ends a command as Ctrl-C does, cleaning up, with an exit code of its own.
+
+    Parameters
+    ----------
+    number : int
+        The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.code = ExitCode(128 + number)
 
 
 def messages() -> Console:
@@ -112,14 +130,45 @@ def every_error_stops() -> Iterator[None]:
 def exit_codes() -> Iterator[None]:
     """Give every way out of a command its exit code; for the whole body of each command."""
     try:
-        with every_error_stops():
+        with _termination_interrupts(), every_error_stops():
             yield
     except Stopped as end:
         complain(end.message)
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         say("interrupted")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        raise typer.Exit(interrupt_code(error)) from None
+
+
+def interrupt_code(error: KeyboardInterrupt) -> ExitCode:
+    """Return the exit code for Ctrl-C or a signal."""
+    return error.code if isinstance(error, Terminated) else ExitCode.INTERRUPTED
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Raise ``Terminated`` in the block on the signals that would end the process at once.
+
+    A signal that is ignored stays so, as SIGHUP under nohup. Only the first one counts, since a
+    second must not cut the cleaning up short.
+    """
+
+    def interrupt(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+        before = {n: signal.SIG_DFL for n in numbers if n and signal.getsignal(n) == signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

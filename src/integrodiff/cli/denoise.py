@@ -16,7 +16,7 @@ from integrodiff.cli._pipes import PIPE, piped
 from integrodiff.cli._single import run_single
 from integrodiff.cli._terminal import ExitCode, exit_codes, note, plain_warnings, stop
 from integrodiff.cli.batch.outcomes import check_report
-from integrodiff.cli.batch.plan import is_folder_of_images, is_pattern, planned
+from integrodiff.cli.batch.plan import is_folder_of_images, is_pattern, plan_jobs
 
 
 def denoise(
@@ -233,19 +233,19 @@ class _Run:
 
     def _start_batch(self, settings: Settings) -> None:
         from integrodiff.cli.batch.messages import Display
-        from integrodiff.cli.batch.run import Attempt, make_folder, run_batch
+        from integrodiff.cli.batch.run import JobRunner, make_folder, run_batch
         from integrodiff.engines import cpu_count
 
         folder = Path(self.output)
-        jobs = planned(self.inputs, folder, recursive=self.recursive, suffix=self.suffix)
+        jobs = plan_jobs(self.inputs, folder, recursive=self.recursive, suffix=self.suffix)
         make_folder(folder)
         if self.report is not None:
             check_report(self.report, {job.target for job in jobs})
         if self.jobs > cpu_count():
             note(f"--jobs {self.jobs} is more than there are processors; {cpu_count()} are used")
         display = Display(jobs, quiet=self.quiet)
-        attempt = Attempt(settings=settings, resume=self.resume, watched=display.has_bar)
-        run_batch(jobs, attempt, display, processes=self.jobs, report=self.report)
+        runner = JobRunner(settings=settings, resume=self.resume, show_progress=display.has_bar)
+        run_batch(jobs, runner, display, processes=self.jobs, report=self.report)
 
 
 def _suffix(form: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Which files a batch reads, and where each result goes; all of it is settled before it starts."""
+"""Plan a batch: which files it reads, and where each result goes, before anything is computed."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def is_folder_of_images(path: Path) -> bool:
         return False
 
 
-def planned(names: list[str], folder: Path, *, recursive: bool, suffix: str | None) -> list[Job]:
-    """Return what is to be done; nothing is written, and no two outputs are the same.
+def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | None) -> list[Job]:
+    """Return the jobs of a batch; nothing is written, and no two outputs are the same.
 
     Parameters
     ----------

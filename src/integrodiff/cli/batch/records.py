@@ -8,9 +8,11 @@ program is killed in between, and a record without its output does no harm.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,9 +28,17 @@ _CHUNK = 1 << 20
 
 
 def contents(path: Path) -> Contents:
-    """Return length and hash of a file, or of a folder with the names of the files in it."""
+    """Return length and hash of a file, or of a folder with the names of the files in it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or is neither; a pipe or a device could go on for ever.
+    """
     digest, size = hashlib.sha256(), 0
     folder = path.is_dir()
+    if not folder and not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
     files = sorted(file for file in path.rglob("*") if file.is_file()) if folder else [path]
     for file in files:
         if folder:
@@ -81,8 +91,8 @@ def write_record(path: Path, source: Contents, target: Contents, options: dict[s
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def doubt(path: Path, source: Contents, target: Path, options: dict[str, Any]) -> str | None:
-    """Return why an output is not what would be made now, or None if it is.
+def stale_reason(path: Path, source: Contents, target: Path, options: dict[str, Any]) -> str | None:
+    """Return why an output is stale, or None if it is what would be made now.
 
     Parameters
     ----------

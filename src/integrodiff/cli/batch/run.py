@@ -1,4 +1,4 @@
-"""Many files: each goes the way of a single one, in processes of their own."""
+"""Denoise many files in worker processes, each in the same way as a single file."""
 
 from __future__ import annotations
 
@@ -15,71 +15,72 @@ from integrodiff.cli._terminal import (
     ExitCode,
     Stopped,
     every_error_stops,
+    interrupt_code,
     stop,
     stopping,
 )
 from integrodiff.cli.batch.outcomes import Outcome, write_report
 from integrodiff.cli.batch.plan import Job
-from integrodiff.cli.batch.records import contents, doubt, options_of, write_record
+from integrodiff.cli.batch.records import contents, options_of, stale_reason, write_record
 
 if TYPE_CHECKING:
     from integrodiff.cli.batch.messages import Display
-    from integrodiff.cli.batch.workers import Tell
+    from integrodiff.cli.batch.workers import ReportProgress
 
-_NAMED = 5
-"""How many files are named that failed."""
+_MOST_NAMED = 5
+"""Number of failed files that the last message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """Denoises one file of a batch, and says what became of it; a bad file is no error here.
+class JobRunner:
+    """Callable that runs one job and returns its outcome, which is "failed" for a bad file.
 
     Attributes
     ----------
     settings : Settings
-        How.
+        How to denoise.
     resume : bool
-        Whether a file is left out whose output is there already.
-    watched : bool
-        Whether anybody is to know how far it is.
+        Whether to skip jobs whose output is up to date.
+    show_progress : bool
+        Whether progress is reported.
     """
 
     settings: Settings
     resume: bool
-    watched: bool
+    show_progress: bool
 
-    def __call__(self, job: Job, tell: Tell) -> Outcome:
-        """Denoise a file; ``tell`` is called with the part of it that is done."""
+    def __call__(self, job: Job, report: ReportProgress) -> Outcome:
+        """Run a job; ``report`` is called with the fraction that is done."""
         start = time.perf_counter()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 with every_error_stops():
-                    outcome = self._outcome(job, tell)
+                    outcome = self._outcome(job, report)
             except Stopped as end:
                 message = _naming(job, end.message)
                 outcome = Outcome(job=job, status="failed", code=end.code, message=message)
         texts = tuple(dict.fromkeys(str(warning.message) for warning in caught))
         return replace(outcome, warnings=texts, seconds=time.perf_counter() - start)
 
-    def _outcome(self, job: Job, tell: Tell) -> Outcome:
+    def _outcome(self, job: Job, report: ReportProgress) -> Outcome:
         completed: Callable[[Path], None] | None = None
         if job.record is not None:
-            if self._is_finished(job):
+            if self._is_up_to_date(job):
                 return Outcome(job=job, status="skipped")
             completed = self._recorder(job.record, job.source)
             make_folder(job.target.parent)
-        watch = _fractions(tell) if self.watched else _nobody
+        watch = _watch(report) if self.show_progress else _no_watch
         done = denoise_file(job.source, job.target, self.settings, watch=watch, completed=completed)
         return Outcome(job=job, status="done", denoised=done)
 
-    def _is_finished(self, job: Job) -> bool:
-        """Whether the output is what would be made now; any other is replaced only if asked."""
+    def _is_up_to_date(self, job: Job) -> bool:
+        """Whether the output is what would be made now; a stale one is replaced only if asked."""
         if not self.resume or job.record is None or not job.target.exists():
             return False
         options = options_of(self.settings)
         with stopping(ExitCode.OUTPUT, OSError):
-            reason = doubt(job.record, _input(job.source), job.target, options)
+            reason = stale_reason(job.record, _input(job.source), job.target, options)
         if reason is not None and not self.settings.options.overwrite:
             stop(
                 ExitCode.OUTPUT,
@@ -89,61 +90,65 @@ class Attempt:
         return reason is None
 
     def _recorder(self, record: Path, source: Path) -> Callable[[Path], None]:
-        """Return what writes the record of an output."""
+        """Return the function that writes the record of an output."""
         before = _input(source)
         options = options_of(self.settings)
         return lambda output: write_record(record, before, contents(output), options)
 
 
 def run_batch(
-    jobs: list[Job], attempt: Attempt, display: Display, *, processes: int, report: str | None
+    jobs: list[Job], runner: JobRunner, display: Display, *, processes: int, report: str | None
 ) -> None:
-    """Denoise all files; raise at the end what says that some failed."""
+    """Run all jobs; end the program with exit code 5 if some failed."""
     start = time.perf_counter()
     outcomes = {job: Outcome(job=job, status="not reached") for job in jobs}
-    code = ExitCode.INTERRUPTED
+    code = ExitCode.UNEXPECTED
     try:
         with display:
-            for outcome in _outcomes(jobs, attempt, display, processes):
+            for outcome in _outcomes(jobs, runner, display, processes):
                 outcomes[outcome.job] = outcome
                 display.finished(outcome)
         failed = [job for job in jobs if outcomes[job].status == "failed"]
         code = ExitCode.SOME_FAILED if failed else ExitCode.DONE
+    except KeyboardInterrupt as error:
+        code = interrupt_code(error)
+        raise
     finally:
         seconds = time.perf_counter() - start
         display.summary(list(outcomes.values()), seconds)
         if report is not None:
-            write_report(report, list(outcomes.values()), attempt.settings, code, seconds)
+            write_report(report, list(outcomes.values()), runner.settings, code, seconds)
     if failed:
-        names = ", ".join(job.source.name for job in failed[:_NAMED])
-        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        names = ", ".join(job.source.name for job in failed[:_MOST_NAMED])
+        more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
         stop(code, f"{len(failed)} of {len(jobs)} files failed: {names}{more}")
 
 
 def _outcomes(
-    jobs: list[Job], attempt: Attempt, display: Display, processes: int
+    jobs: list[Job], runner: JobRunner, display: Display, processes: int
 ) -> Iterator[Outcome]:
-    """Give what becomes of each file, in the order in which they end."""
+    """Yield the outcome of each job, in the order in which they end."""
     from integrodiff.cli.batch import workers
     from integrodiff.engines import cpu_count, thread_count
 
     with stopping(ExitCode.USAGE, ValueError):
         threads = thread_count()
     processes, threads = _split(processes, len(jobs), cpu_count(), threads)
-    words = workers.worked_off(jobs, attempt, processes=processes, threads=threads)
-    with closing(words):
-        for job, word in words:
-            if word.result is None:
-                display.advance(job, word.news)
-            elif isinstance(word.result, workers.Death):
-                message, code = f"{job.source}: {word.result}", ExitCode.UNEXPECTED
-                yield Outcome(job=job, status="failed", code=code, message=message)
-            else:
-                yield word.result
+    events = workers.run_tasks(jobs, runner, processes=processes, threads=threads)
+    with closing(events):
+        for job, event in events:
+            match event:
+                case workers.Progress(fraction):
+                    display.advance(job, fraction)
+                case workers.Finished(outcome):
+                    yield outcome
+                case workers.Died():
+                    message, code = f"{job.source}: {event}", ExitCode.UNEXPECTED
+                    yield Outcome(job=job, status="failed", code=code, message=message)
 
 
 def _split(wanted: int, files: int, processors: int, threads: int) -> tuple[int, int]:
-    """Return how many processes, and how many threads in each, so that all have a processor."""
+    """Return the number of processes and of threads in each, so that each has a processor."""
     processes = max(1, min(wanted, files, processors))
     return processes, max(1, min(threads, processors // processes))
 
@@ -170,8 +175,8 @@ def _naming(job: Job, message: str) -> str:
     return message if named else f"{job.source}: {message}"
 
 
-def _fractions(tell: Tell) -> Watch:
-    """Return what tells the part of the steps that are done."""
+def _watch(report: ReportProgress) -> Watch:
+    """Return the factory of contexts that report the fraction of steps done."""
 
     @contextmanager
     def watch(total: int) -> Iterator[Callable[[], None]]:
@@ -180,7 +185,7 @@ def _fractions(tell: Tell) -> Watch:
         def advance() -> None:
             nonlocal done
             done += 1
-            tell(done / total)
+            report(done / total)
 
         yield advance
 
@@ -188,5 +193,5 @@ def _fractions(tell: Tell) -> Watch:
 
 
 @contextmanager
-def _nobody(total: int) -> Iterator[None]:
+def _no_watch(total: int) -> Iterator[None]:
     yield None

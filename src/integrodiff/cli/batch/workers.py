@@ -1,13 +1,22 @@
-"""Processes that take one piece of work after the other; one that dies takes no other with it."""
+"""Worker processes for a batch: each has a pipe of its own, and one that dies loses only its task.
+
+They are made by hand because the pools at hand fail the tests: when a process dies,
+``ProcessPoolExecutor`` fails every task that waits, and an interrupt waits for those that run;
+``pebble`` never ends a task whose process ended with exit code 0. Neither of them ends its
+processes when the parent is killed, or passes progress on.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context, resource_tracker
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -15,72 +24,60 @@ from integrodiff._child_threads import threads_of_new_processes
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Tell: TypeAlias = Callable[[Any], None]
-"""Sends word of how far the work is."""
+ReportProgress: TypeAlias = Callable[[float], None]
+"""Tells the parent which fraction of a task is done."""
 
-_PATIENCE = 30.0
-"""Seconds that a process has to clean up."""
+_SECONDS_TO_CLEAN_UP = 30.0
 
 
-class Death:
-    """The end of a process before that of its task.
+@dataclass(frozen=True)
+class Progress:
+    """The fraction of a task that is done."""
 
-    Parameters
-    ----------
-    exit_code : int
-        That of the process; negative numbers stand for signals.
-    """
+    fraction: float
 
-    def __init__(self, exit_code: int) -> None:
-        self._exit_code = exit_code
+
+@dataclass(frozen=True)
+class Finished(Generic[Result]):
+    """The end of a task, with its result."""
+
+    result: Result
+
+
+@dataclass(frozen=True)
+class Died:
+    """The end of a process before that of its task; a negative exit code stands for a signal."""
+
+    exit_code: int
 
     def __str__(self) -> str:
-        if self._exit_code >= 0:
-            return f"its process ended by itself, with the exit code {self._exit_code}"
-        reason = signal.strsignal(-self._exit_code)
+        if self.exit_code >= 0:
+            return f"its process ended by itself, with the exit code {self.exit_code}"
+        reason = signal.strsignal(-self.exit_code)
         return f"its process died ({reason}); there may be too little memory"
 
 
-class Word(Generic[Result]):
-    """What a task came to, or how far it is."""
-
-    def __init__(self, result: Result | Death | None, news: Any = None) -> None:
-        self.result = result
-        self.news = news
+Event: TypeAlias = Progress | Finished[Result] | Died
 
 
-class _Worker(Generic[Task, Result]):
-    """A process, and the connection to it."""
+def run_tasks(
+    tasks: Iterable[Task],
+    work: Callable[[Task, ReportProgress], Result],
+    *,
+    processes: int,
+    threads: int,
+) -> Generator[tuple[Task, Event[Result]], None, None]:
+    """Yield the events of all tasks as they happen; each task ends by ``Finished`` or ``Died``.
 
-    def __init__(self, work: Callable[[Task, Tell], Result]) -> None:
-        context = get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-        with _no_interrupt():
-            self.process.start()
-        theirs.close()
-
-    def end(self, *, at_once: bool) -> None:
-        """Wait for the end of the process, which cleans up after itself."""
-        self.connection.close()
-        if at_once:
-            self.process.terminate()
-            self.process.join(_PATIENCE)
-            self.process.kill()  # for a decoder that hangs
-        self.process.join()
-
-
-def worked_off(
-    tasks: Iterable[Task], work: Callable[[Task, Tell], Result], *, processes: int, threads: int
-) -> Generator[tuple[Task, Word[Result]], None, None]:
-    """Give what becomes of each task, in the order in which they end, and news in between.
+    If the generator is closed early, or an exception such as KeyboardInterrupt is raised in it,
+    the workers are ended, with time to remove their temporary files.
 
     Parameters
     ----------
     tasks : iterable
         What is to be done.
     work : callable
-        Does one of them; it can be pickled, as tasks and results.
+        Does one of them. It can be pickled, as can tasks and results.
     processes, threads : int
         Number of processes, and of threads in each.
     """
@@ -88,60 +85,95 @@ def worked_off(
     workers: dict[Connection, _Worker[Task, Result]] = {}
     running: dict[Connection, Task] = {}
 
-    def employ() -> None:
+    def start_worker() -> None:
         with threads_of_new_processes(threads):
             worker = _Worker(work)
         workers[worker.connection] = worker
-        hand_over(worker.connection)
+        assign(worker.connection)
 
-    def hand_over(connection: Connection) -> None:
+    def assign(connection: Connection) -> None:
         running[connection] = waiting.popleft()
-        with suppress(OSError):  # it is dead, which is seen when it is listened to
+        with suppress(OSError):  # it is dead, which is seen when its events are read
             connection.send(running[connection])
 
-    at_once = True
+    complete = False
     try:
         for _ in range(min(processes, len(waiting))):
-            employ()
+            start_worker()
         while running:
             for connection in cast(list[Connection], wait(list(running))):
                 task = running[connection]
+                event: Event[Result]
                 try:
-                    word: Word[Result] = connection.recv()
+                    event = connection.recv()
                 except (EOFError, OSError):
-                    dead = workers.pop(connection)
-                    dead.end(at_once=False)
-                    word = Word(Death(dead.process.exitcode or 0))
-                if word.result is not None:
+                    event = Died(workers.pop(connection).join())
+                if not isinstance(event, Progress):
                     del running[connection]
                     if waiting and connection in workers:
-                        hand_over(connection)
+                        assign(connection)
                     elif waiting:
-                        employ()
-                yield task, word
-        at_once = False
+                        start_worker()
+                yield task, event
+        complete = True
     finally:
         for worker in workers.values():
-            worker.end(at_once=at_once)
+            worker.connection.close()  # the worker ends when it asks for its next task
+            if not complete:
+                worker.process.terminate()
+        for worker in workers.values():
+            worker.join()
 
 
-def _serve(connection: Connection, work: Callable[[Any, Tell], Any]) -> None:
-    """Work until there is no more to do; the life of a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits takes care of Ctrl-C
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaves no temporary file
+class _Worker(Generic[Task, Result]):
+    """A process, and the parent's end of its pipe."""
 
-    def tell(news: Any) -> None:
-        connection.send(Word(None, news))
+    def __init__(self, work: Callable[[Task, ReportProgress], Result]) -> None:
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        with _interrupts_delayed():
+            self.process.start()
+        theirs.close()
 
-    with suppress(EOFError, BrokenPipeError):  # nobody waits any more
+    def join(self) -> int:
+        """Wait for the end of the process, and return its exit code."""
+        self.connection.close()
+        self.process.join(_SECONDS_TO_CLEAN_UP)
+        self.process.kill()  # for a decoder that hangs
+        self.process.join()
+        return self.process.exitcode or 0
+
+
+def _serve(connection: Connection, work: Callable[[Any, ReportProgress], Any]) -> None:
+    """Do one task after another until the parent closes the pipe; the main function of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent acts
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            # An exception, so that temporary files are removed.
+            signal.signal(getattr(signal, name), lambda *_: sys.exit(1))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def report(fraction: float) -> None:
+        connection.send(Progress(fraction))
+
+    with suppress(EOFError, BrokenPipeError):  # there are no more tasks, or there is no parent
         while True:
             task = connection.recv()
-            connection.send(Word(work(task, tell)))
+            connection.send(Finished(work(task, report)))
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the parent, however it comes about, and end this process then."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """Put off Ctrl-C; a process that is started in the block does so until it ignores it."""
+def _interrupts_delayed() -> Iterator[None]:
+    """Delay Ctrl-C; a process started in the block delays it too, until it ignores it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
