@@ -23,7 +23,7 @@ from integrodiff.reproduction._results import Result, markdown_table, significan
 from timing import facts, facts_text
 
 _ARITHMETIC = re.compile(r"v?(?:add|sub|mul|div|sqrt|max|min|fn?m(?:add|sub)\d*)([ps])([sd])\b")
-_FUNCTION = re.compile(r"integrodiff::(\w+)::(\w+)<float>")
+_FUNCTION = re.compile(r"integrodiff::(\w+)::(?:\(anonymous namespace\)::)?(\w+)<(?:\d+, )?float")
 _INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\s+(.*)")
 _REGISTERS = {"zmm": 16, "ymm": 8, "xmm": 4}
 _FEWEST = 10
@@ -72,7 +72,7 @@ def measure_written(source: Path) -> list[Result]:
     with tempfile.TemporaryDirectory() as folder:
         build = ["pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}"]
         _run([sys.executable, "-m", *build, f"--config-settings=build-dir={folder}", str(source)])
-        for path in sorted(Path(folder).glob("CMakeFiles/step_*.dir/native/*.o")):
+        for path in sorted(Path(folder).glob("CMakeFiles/steps_*.dir/native/steps/*.o")):
             for key, found in count_written(_disassembled(path)).items():
                 counts.setdefault(key, Counter()).update(found)
     return [

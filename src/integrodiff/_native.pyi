@@ -1,4 +1,4 @@
-"""Compiled steps of diffusion processes; see native/module.cpp."""
+"""Compiled steps of diffusion processes; see native/bindings/module.cpp."""
 
 from collections.abc import Sequence
 from typing import overload
@@ -6,17 +6,30 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-_Term = tuple[int, bool, list[float], list[float], list[float]]
-
+# Order, whether the coupling is a tensor, coupling weights, flux weights, contrasts, taps of the
+# integration scale.
+_Term = tuple[int, bool, Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
+_Schedule = Sequence[Sequence[_Term]]
 _Kernels = Sequence[Sequence[float]]
-_Table = list[list[float]]
-_Slopes = tuple[_Table, _Table, _Table]
+_Table = Sequence[Sequence[float]]
+_Slopes = Sequence[Sequence[tuple[_Table, _Table, _Table]]]
 
 def instruction_set() -> str: ...
+def instruction_sets() -> list[str]: ...
 
-class PlanFloat32:
+class RunFloat32:
+    @property
+    def threads(self) -> int: ...
+    @property
+    def done(self) -> int: ...
+    def advance(self, steps: int = 1) -> None: ...
+    def read(self, out: NDArray[np.float32]) -> None: ...
+
+class ProcessFloat32:
     @overload
-    def __init__(self, taps: _Kernels, theta: float, cells: bool) -> None: ...
+    def __init__(
+        self, taps: _Kernels, theta: float, cells: bool, instruction_set: str | None = None
+    ) -> None: ...
     @overload
     def __init__(
         self,
@@ -25,21 +38,46 @@ class PlanFloat32:
         coarse: _Kernels,
         interpolation: Sequence[float],
         theta: float,
+        instruction_set: str | None = None,
     ) -> None: ...
-    def evolve(
+    @property
+    def instruction_set(self) -> str: ...
+    def start(
         self,
         image: NDArray[np.float32],
-        original: NDArray[np.float32],
-        schedule: list[list[_Term]],
+        schedule: _Schedule,
+        steps: int,
         tau: float,
         pull: float,
-        threads: int,
-        sensitivity: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
-    ) -> None: ...
+        threads: int = 1,
+        sensitivity: Sequence[NDArray[np.float32]] | None = None,
+    ) -> RunFloat32: ...
+    def start_tangents(
+        self,
+        image: NDArray[np.float32],
+        schedule: _Schedule,
+        steps: int,
+        tau: float,
+        pull: float,
+        slopes: _Slopes,
+        tau_slopes: Sequence[float],
+        pull_slopes: Sequence[float],
+        variance_slopes: _Table,
+    ) -> RunFloat32: ...
 
-class PlanFloat64:
+class RunFloat64:
+    @property
+    def threads(self) -> int: ...
+    @property
+    def done(self) -> int: ...
+    def advance(self, steps: int = 1) -> None: ...
+    def read(self, out: NDArray[np.float64]) -> None: ...
+
+class ProcessFloat64:
     @overload
-    def __init__(self, taps: _Kernels, theta: float, cells: bool) -> None: ...
+    def __init__(
+        self, taps: _Kernels, theta: float, cells: bool, instruction_set: str | None = None
+    ) -> None: ...
     @overload
     def __init__(
         self,
@@ -48,44 +86,29 @@ class PlanFloat64:
         coarse: _Kernels,
         interpolation: Sequence[float],
         theta: float,
+        instruction_set: str | None = None,
     ) -> None: ...
-    def evolve(
+    @property
+    def instruction_set(self) -> str: ...
+    def start(
         self,
         image: NDArray[np.float64],
-        original: NDArray[np.float64],
-        schedule: list[list[_Term]],
+        schedule: _Schedule,
+        steps: int,
         tau: float,
         pull: float,
-        threads: int,
-        sensitivity: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
-    ) -> None: ...
-
-class TangentPlanFloat32:
-    def __init__(self, taps: list[list[float]], theta: float) -> None: ...
-    def step(
+        threads: int = 1,
+        sensitivity: Sequence[NDArray[np.float64]] | None = None,
+    ) -> RunFloat64: ...
+    def start_tangents(
         self,
-        images: NDArray[np.float32],
-        original: NDArray[np.float32],
-        terms: list[_Term],
-        slopes: list[_Slopes],
+        image: NDArray[np.float64],
+        schedule: _Schedule,
+        steps: int,
         tau: float,
-        tau_slopes: list[float],
         pull: float,
-        pull_slopes: list[float],
-        variance_slopes: list[list[float]],
-    ) -> None: ...
-
-class TangentPlanFloat64:
-    def __init__(self, taps: list[list[float]], theta: float) -> None: ...
-    def step(
-        self,
-        images: NDArray[np.float64],
-        original: NDArray[np.float64],
-        terms: list[_Term],
-        slopes: list[_Slopes],
-        tau: float,
-        tau_slopes: list[float],
-        pull: float,
-        pull_slopes: list[float],
-        variance_slopes: list[list[float]],
-    ) -> None: ...
+        slopes: _Slopes,
+        tau_slopes: Sequence[float],
+        pull_slopes: Sequence[float],
+        variance_slopes: _Table,
+    ) -> RunFloat64: ...

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from integrodiff.engines.torch import TorchEngine
 from integrodiff.models import DeepDiffusion
 from integrodiff.models.deep import Channel
 
-NATIVE = ENGINES["native"]
+NATIVE = NativeEngine()
 pytestmark = pytest.mark.skipif(NATIVE.unavailable() is not None, reason=str(NATIVE.unavailable()))
 
 CASES: dict[str, Any] = {
@@ -45,21 +47,130 @@ CASES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (1, 6, 1), (2, 2, 3), (3, 17, 70)])
+INSTRUCTION_SETS = NATIVE.instruction_sets() if NATIVE.unavailable() is None else []
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (1, 1, 7), (1, 6, 1), (2, 2, 3), (3, 17, 70), (1, 70, 5)]
+)
 @pytest.mark.parametrize("name", CASES)
-def test_equals_the_reference(
-    name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equals_the_reference(name: str, shape: tuple[int, ...], instruction_set: str) -> None:
     image = np.random.default_rng(0).uniform(0, 255, shape)
     evolution = CASES[name].evolution(25.0)
     expected = ENGINES["numpy"].evolve(image, evolution)
-    for threads in ("1", "3"):
-        monkeypatch.setenv("INTEGRODIFF_THREADS", threads)
-        double = NATIVE.evolve(image, evolution, exact=True)
-        np.testing.assert_allclose(double, expected, atol=1e-9, rtol=0)
-        single = NATIVE.evolve(image.astype(np.float32), evolution, exact=True)
+    for threads in (1, 3):
+        process = NativeProcess(
+            evolution, exact=True, threads=threads, instruction_set=instruction_set
+        )
+        np.testing.assert_allclose(process(image), expected, atol=1e-9, rtol=0)
+        single = process(image.astype(np.float32))
         assert single.dtype == np.float32
         np.testing.assert_allclose(single, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_threads_and_division_of_steps_change_no_bit(
+    instruction_set: str, exact: bool, dtype: Any
+) -> None:
+    """Also on narrow images, whose rows are shorter than a block of vectors."""
+    rng = np.random.default_rng(4)
+    shapes = [(1, 130, 9), (2, 200, 3), (1, 67, 41), (1, 64, 1), (1, 90, 70)]
+    for shape in shapes:
+        image = rng.normal(128, 40, shape).astype(dtype)
+        evolution = load_model("iad").evolution(30.0)
+
+        def process(threads: int, evolution: Any = evolution) -> NativeProcess:
+            return NativeProcess(
+                evolution, exact=exact, threads=threads, instruction_set=instruction_set
+            )
+
+        expected = process(1)(image)
+        for threads in (2, 3, 5):
+            np.testing.assert_array_equal(process(threads)(image), expected)
+        state = process(2).start(image)
+        for count in (1, 1, 3, 0, None):
+            state.advance(count)
+        np.testing.assert_array_equal(state.image(), expected)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("exact", [True, False])
+def test_extreme_contrasts_stay_finite(instruction_set: str, exact: bool) -> None:
+    image = np.zeros((1, 40, 40), np.float32)
+    image[0, 20:] = 2.55e8
+    evolution = load_model("iad").evolution(25.0)
+    process = NativeProcess(evolution, exact=exact, threads=1, instruction_set=instruction_set)
+    found = process(image)
+    assert np.isfinite(found).all()
+    assert np.abs(found - image).max() < 1e-3 * 2.55e8
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_subnormal_numbers_are_flushed_in_every_thread_of_a_run_and_nowhere_else(
+    exact: bool,
+) -> None:
+    if platform.machine() not in ("x86_64", "AMD64", "aarch64", "arm64"):
+        pytest.skip("this processor has no such mode")
+    image = np.full((1, 256, 300), 1e-40, np.float32)
+    process = NativeProcess(load_model("iad").evolution(25.0), exact=exact, threads=3)
+    assert not process(image).any()
+    assert (np.full(4, 1e-40, np.float32) * np.float32(0.5) > 0).all()
+
+
+def test_unknown_instruction_set() -> None:
+    evolution = load_model("iad").evolution(25.0)
+    process = NativeProcess(evolution, exact=True, threads=1, instruction_set="mmx")
+    with pytest.raises(ValueError, match="'mmx' does not run here: expected one of baseline"):
+        process(np.ones((1, 3, 3)))
+
+
+def test_a_run_keeps_its_image_and_counts_its_steps() -> None:
+    image = np.random.default_rng(5).uniform(0, 255, (1, 30, 40))
+    process = NATIVE.prepare(load_model("iad").evolution(25.0), threads=2)
+    state = process.start(image)
+    np.testing.assert_array_equal(state.image(), image)
+    state.advance(3)
+    other = process.start(image)
+    other.advance()
+    partly = state.image()
+    state.advance()
+    np.testing.assert_array_equal(state.image(), other.image())
+    assert not np.array_equal(partly, other.image())
+    with pytest.raises(ValueError, match="cannot take 1 steps"):
+        state.advance(1)
+
+
+def _advanced_after_fork(connection: Any, state: Any) -> None:
+    try:
+        state.advance(1)
+    except RuntimeError as error:
+        connection.send(str(error))
+    image = np.random.default_rng(3).uniform(0, 255, (1, 40, 50))
+    connection.send(_total(image))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_during_a_run() -> None:
+    """The child cannot go on with the run, can start others, and ends."""
+    image = np.random.default_rng(3).uniform(0, 255, (1, 40, 50))
+    state = NATIVE.prepare(load_model("iad").evolution(25.0), threads=3).start(image)
+    state.advance(1)
+    ours, theirs = multiprocessing.Pipe()
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_advanced_after_fork, args=(theirs, state))
+    child.start()
+    assert ours.poll(30)
+    assert "start another" in ours.recv()
+    assert ours.poll(30)
+    assert ours.recv() == _total(image)
+    child.join(30)
+    assert child.exitcode == 0
+    state.advance()
+    assert np.isfinite(state.image()).all()
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -314,10 +425,78 @@ def test_tangents_are_refused_where_there_are_none() -> None:
         NativeLineariser(Parameterisation(model, (20.0,)), images)
 
 
-def test_program_for_the_sanitizers_still_compiles() -> None:
+@pytest.mark.parametrize(
+    ("source", "options"), [("native_check.cpp", ()), ("steps_alone.cpp", ("-fno-exceptions",))]
+)
+def test_programs_of_the_checks_compile(source: str, options: tuple[str, ...]) -> None:
+    """The second: the steps need neither exceptions nor threads."""
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("needs a C++ compiler")
-    source = Path(__file__).parents[2] / "native" / "check.cpp"
+    path = Path(__file__).parents[2] / "native" / "checks" / source
     checked = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Wno-psabi", "-Werror", "-fsyntax-only"]
-    subprocess.run([*checked, str(source)], check=True)
+    subprocess.run([*checked, *options, str(path)], check=True)
+
+
+def limited(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a child that has loaded the engine and limits itself."""
+    program = f"""
+import os, resource, sys
+from dataclasses import replace
+import numpy as np
+from integrodiff import load_model
+from integrodiff.engines import ENGINES
+evolution = replace(load_model("iad").evolution(25.0), steps=2)
+process = ENGINES["native"].prepare(evolution, threads=8)
+image = np.random.default_rng(0).normal(128, 30, (1, 1600, 1600)).astype(np.float32)
+{code}
+"""
+    command = [sys.executable, "-c", program, *arguments]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of Linux")
+def test_too_little_memory_is_a_memory_error() -> None:
+    """At any limit the run ends with a result or MemoryError, never with the process."""
+    code = """
+expected = process(image[:, :64, :64])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+outcomes = []
+for more in [*range(0, 120, 8), 1000]:
+    resource.setrlimit(resource.RLIMIT_AS, (used + (more << 20), resource.RLIM_INFINITY))
+    try:
+        process(image)
+        outcomes.append("result")
+    except MemoryError:
+        outcomes.append("MemoryError")
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert np.array_equal(process(image[:, :64, :64]), expected)
+print(*sorted(set(outcomes)))
+"""
+    child = limited(code)
+    assert child.returncode == 0, child.stderr
+    assert child.stdout.split() == ["MemoryError", "result"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of Linux")
+def test_fewer_threads_where_no_more_can_start() -> None:
+    code = """
+expected = process(image)
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)  # the limit does not hold for root
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+state = process.start(image)
+print(state._runs[0].threads)
+state.advance()
+assert np.array_equal(state.image(), expected)
+"""
+    child = limited(code)
+    if "PermissionError" in child.stderr:
+        pytest.skip("cannot become another user")
+    assert child.returncode == 0, child.stderr
+    assert int(child.stdout) == 1

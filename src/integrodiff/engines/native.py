@@ -18,7 +18,6 @@ from integrodiff.engines.shortcuts import (
 from integrodiff.engines.threads import thread_count
 from integrodiff.stages import (
     Evolution,
-    Sensitivity,
     Term,
     discrete_gaussian,
     increments,
@@ -49,10 +48,16 @@ class NativeEngine(Engine):
         return f"{thread_count()}, {self.instruction_set()}"
 
     def instruction_set(self) -> str:
-        """Return the SIMD instructions that were chosen."""
+        """Return the SIMD instructions that are used by default."""
         from integrodiff import _native
 
         return _native.instruction_set()
+
+    def instruction_sets(self) -> list[str]:
+        """Return all SIMD instructions that this processor can run, the fastest last."""
+        from integrodiff import _native
+
+        return _native.instruction_sets()
 
     def prepare(
         self,
@@ -81,6 +86,9 @@ class NativeProcess(Process):
         Number of threads of one call; :func:`thread_count` by default.
     relative_noise : array, optional
         As in :meth:`Engine.prepare`.
+    instruction_set : str, optional
+        One of :meth:`NativeEngine.instruction_sets`; by default the one in the environment
+        variable ``INTEGRODIFF_SIMD``, or the fastest.
     """
 
     def __init__(
@@ -90,6 +98,7 @@ class NativeProcess(Process):
         exact: bool,
         threads: int | None,
         relative_noise: FloatImage | None = None,
+        instruction_set: str | None = None,
     ) -> None:
         super().__init__(evolution)
         self._exact = exact
@@ -101,8 +110,9 @@ class NativeProcess(Process):
         if self._shortcuts is not None:
             self.evolution = self._shortcuts.evolution
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
-        self._plans: dict[Any, Any] = {}
-        self._schedule = _schedule_tuples(self.evolution)
+        self._instruction_set = instruction_set
+        self._compiled: dict[Any, Any] = {}
+        self._schedule = schedule_tuples(self.evolution)
 
     def like(self, evolution: Evolution) -> NativeProcess:
         """Return a process with other numbers that shares kernels, memory, and what is left out.
@@ -113,58 +123,89 @@ class NativeProcess(Process):
         if self._shortcuts is not None:
             evolution = with_same_left_out(evolution, self.evolution)
         other.evolution = evolution
-        other._schedule = _schedule_tuples(evolution)
+        other._schedule = schedule_tuples(evolution)
         return other
 
     def start(self, image: FloatImage) -> State:
         """Return the state before the first step."""
-        precision: Any = np.float32 if image.dtype == np.float32 else np.float64
-        if precision not in self._plans:
-            self._plans[precision] = self._new_plan(precision)
-        return _NativeState(self, image, precision)
+        return _NativeState(self, image)
 
-    def _run(self, precision: Any, batch: Any, original: Any, schedule: Any) -> None:
-        """Advance all images of a batch."""
-        tau, pull = float(self.evolution.tau), float(self.evolution.pull)
-        local = None
-        if self._local is not None:
-            local = Sensitivity(*(part.astype(precision) for part in self._local))
-        shape = batch.shape[-3:]
-        for current, start in zip(
-            batch.reshape(-1, *shape), original.reshape(-1, *shape), strict=True
-        ):
-            self._plans[precision].evolve(current, start, schedule, tau, pull, self._threads, local)
+    def _start_one(self, image: FloatImage) -> Any:
+        """Start one image ``(channel, row, column)``: it moves to the compiled engine."""
+        precision = image.dtype.type
+        return self._kernels(precision).start(
+            image,
+            self._schedule,
+            self.evolution.steps,
+            float(self.evolution.tau),
+            float(self.evolution.pull),
+            self._threads,
+            None if self._local is None else [part.astype(precision) for part in self._local],
+        )
 
-    def _new_plan(self, precision: Any) -> Any:
-        from integrodiff import _native
+    def _kernels(self, precision: Any) -> Any:
+        """Return the compiled process, which keeps the memory of images that are done."""
+        if precision not in self._compiled:
+            self._compiled[precision] = self._compile(precision)
+        return self._compiled[precision]
 
-        kind = _native.PlanFloat32 if precision == np.float32 else _native.PlanFloat64
-        evolution, found = self.evolution, self._shortcuts
-        if found is None:
-            haar = evolution.discretisation == "haar"
-            tolerance = exact_tolerance(precision) if self._exact else TRUNCATION
-            return kind(cascade_taps(evolution, tolerance), evolution.theta, haar)
-        return kind(found.fine, found.sampling, found.coarse, found.interpolation, evolution.theta)
+    def _compile(self, precision: Any) -> Any:
+        kind, evolution, found = compiled_process(precision), self.evolution, self._shortcuts
+        if found is not None:
+            return kind(
+                found.fine,
+                found.sampling,
+                found.coarse,
+                found.interpolation,
+                evolution.theta,
+                self._instruction_set,
+            )
+        haar = evolution.discretisation == "haar"
+        tolerance = exact_tolerance(precision) if self._exact else TRUNCATION
+        taps = cascade_taps(evolution, tolerance)
+        return kind(taps, evolution.theta, haar, self._instruction_set)
 
 
 class _NativeState(State):
-    """A batch of images in the memory of the compiled engine."""
+    """A batch of images, each of them in a run of the compiled engine.
 
-    def __init__(self, process: NativeProcess, image: FloatImage, precision: Any) -> None:
+    A run keeps threads, and its image with all intermediate results. Images of a batch that are to
+    take all their steps at once are run one after the other, in the same memory.
+    """
+
+    def __init__(self, process: NativeProcess, image: FloatImage) -> None:
         super().__init__(process.evolution.steps)
-        self._process, self._precision, self._dtype = process, precision, image.dtype
+        precision: Any = np.float32 if image.dtype == np.float32 else np.float64
+        self._process, self._dtype = process, image.dtype
         self._current = np.array(image, precision, order="C")
-        # Where nothing pulls to the original, the image itself takes its place.
-        pulled = plain(process.evolution.pull) != 0
-        self._original = self._current.copy() if pulled else self._current
+        self._images = self._current.reshape(-1, *image.shape[-3:])
+        one = len(self._images) == 1
+        self._runs = [process._start_one(self._images[0])] if one else []
 
     def _advance(self, count: int) -> None:
-        schedule = self._process._schedule[self.step : self.step + count]
-        self._process._run(self._precision, self._current, self._original, schedule)
+        if not self._runs and count == self.steps:
+            for image in self._images:
+                run = self._process._start_one(image)
+                run.advance(count)
+                run.read(image)
+            return
+        if not self._runs:
+            self._runs = [self._process._start_one(image) for image in self._images]
+        for run in self._runs:
+            run.advance(count)
 
     def image(self) -> FloatImage:
         """Return a copy of the image as it is now."""
+        for run, image in zip(self._runs, self._images, strict=False):
+            run.read(image)
         return self._current.astype(self._dtype)
+
+
+def compiled_process(precision: Any) -> Any:
+    """Return the class of the compiled module for a precision."""
+    from integrodiff import _native
+
+    return _native.ProcessFloat32 if precision == np.float32 else _native.ProcessFloat64
 
 
 def cascade_taps(evolution: Evolution, tolerance: float) -> list[list[float]]:
@@ -182,17 +223,20 @@ def exact_tolerance(precision: Any) -> float:
     return float(np.finfo(precision).eps) / 2
 
 
-def _schedule_tuples(evolution: Evolution) -> list[list[Any]]:
-    """Return the terms of all steps as the compiled module takes them."""
-    return [[term_tuple(term) for term in evolution.terms(step)] for step in range(evolution.steps)]
+def schedule_tuples(evolution: Evolution) -> list[list[Any]]:
+    """Return the schedule as the compiled module takes it: one entry may hold for all steps."""
+    return [[_term_tuple(term) for term in terms] for terms in evolution.schedule]
 
 
-def term_tuple(term: Term) -> tuple[int, bool, list[float], list[float], list[float]]:
-    """Return a term as the compiled module takes it."""
+def _term_tuple(
+    term: Term,
+) -> tuple[int, bool, list[float], list[float], list[float], list[float]]:
+    """Return a term as the compiled module takes it; the last are taps of an integration scale."""
     return (
         term.order,
         term.coupling == "tensor",
         [float(weight) for weight in term.coupling_weights],
         [float(weight) for weight in term.flux_weights],
         [float(contrast) for contrast in term.contrasts],
+        [],
     )

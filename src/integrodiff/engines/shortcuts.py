@@ -7,7 +7,7 @@ its error here or in ``native/``.
 - Scales from ``COARSE`` pixels on live on a grid of half the resolution.
 - A coarse scale whose flow is bounded by ``NEGLIGIBLE`` grey levels takes part in the structure
   tensor alone, or in nothing if the same bound holds for that.
-- The exponential has a relative error of 3e-6 (``native/simd.hpp``).
+- The exponential has a relative error of 3e-6 (``native/simd/exponential.hpp``).
 
 The blurs stay symmetric and the way back from each scale stays the adjoint of the way there, so the
 mean is still preserved, and the norm does not grow.
@@ -44,7 +44,7 @@ NEGLIGIBLE = 0.02
 
 _SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
 _INTERPOLATION_TAPS = 8
-_LONGEST_RADIUS = 24  # of the kernels that native/kernel.hpp has memory for
+_LONGEST_RADIUS = 24  # of the kernels that native/core/run.hpp allows
 
 Taps = tuple[float, ...]
 Span = tuple[float, float]

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from integrodiff.engines.native import (
     NativeProcess,
     cascade_taps,
+    compiled_process,
     exact_tolerance,
-    term_tuple,
+    schedule_tuples,
 )
 from integrodiff.engines.shortcuts import shortcuts
 from integrodiff.engines.threads import thread_count
@@ -107,12 +108,15 @@ class NativeLineariser(_OnProcessors):
         self._precision: Any = np.float64 if double else np.float32
         self._at: dict[float, _Numbers] = {}
         # Their memory is used again for every example with the same scales.
-        self._idle_plans: dict[tuple[float, ...], list[Any]] = {}
+        self._compiled: dict[tuple[float, ...], Any] = {}
 
     def _prepare(self, vector: Vector, levels: Sequence[float]) -> None:
         self._at = {level: self._numbers(vector, level) for level in levels}
-        scales = {numbers.evolution.scales for numbers in self._at.values()}
-        self._idle_plans = {key: self._idle_plans.get(key, []) for key in scales}
+        evolutions = {numbers.evolution.scales: numbers.evolution for numbers in self._at.values()}
+        self._compiled = {
+            scales: self._compiled.get(scales) or self._compile(evolution)
+            for scales, evolution in evolutions.items()
+        }
 
     def _numbers(self, vector: Vector, level: float) -> _Numbers:
         """Return the process at a noise level, and its derivatives in each parameter."""
@@ -134,32 +138,25 @@ class NativeLineariser(_OnProcessors):
 
     def _tangents(self, noisy: Any, level: float) -> tuple[Any, Any]:
         evolution, slopes, variance_slopes = self._at[level]
-        noisy = noisy.astype(self._precision)
-        stack = np.zeros((1 + len(slopes), *noisy.shape), self._precision)
-        stack[0] = noisy
-        idle = self._idle_plans[evolution.scales]
-        plan = idle.pop() if idle else self._new_plan(evolution)
-        for step in range(evolution.steps):
-            plan.step(
-                stack,
-                noisy,
-                [term_tuple(term) for term in evolution.terms(step)],
-                _slope_tuples(evolution, slopes, step),
-                float(evolution.tau),
-                [float(slope.tau) for slope in slopes],
-                float(evolution.pull),
-                [float(slope.pull) for slope in slopes],
-                variance_slopes,
-            )
-        idle.append(plan)
+        run = self._compiled[evolution.scales].start_tangents(
+            noisy.astype(self._precision),
+            schedule_tuples(evolution),
+            evolution.steps,
+            float(evolution.tau),
+            float(evolution.pull),
+            _slope_tuples(evolution, slopes),
+            [float(slope.tau) for slope in slopes],
+            [float(slope.pull) for slope in slopes],
+            variance_slopes,
+        )
+        run.advance(evolution.steps)
+        stack = np.empty((1 + len(slopes), *noisy.shape), self._precision)
+        run.read(stack)
         return stack[0], stack[1:]
 
-    def _new_plan(self, evolution: Evolution) -> Any:
-        from integrodiff import _native
-
-        single = self._precision == np.float32
-        kind = _native.TangentPlanFloat32 if single else _native.TangentPlanFloat64
-        return kind(cascade_taps(evolution, exact_tolerance(self._precision)), evolution.theta)
+    def _compile(self, evolution: Evolution) -> Any:
+        taps = cascade_taps(evolution, exact_tolerance(self._precision))
+        return compiled_process(self._precision)(taps, evolution.theta, True)
 
 
 class DifferenceLineariser(_OnProcessors):
@@ -236,22 +233,29 @@ def _variances(evolution: Evolution) -> list[float]:
 
 
 def _slope_tuples(
-    evolution: Evolution, slopes: Sequence[Evolution], step: int
-) -> list[tuple[Any, Any, Any]]:
-    """Return the slopes of all terms as the compiled module takes them: [scale][parameter]."""
+    evolution: Evolution, slopes: Sequence[Evolution]
+) -> list[list[tuple[Any, Any, Any]]]:
+    """Return the slopes of the schedule as the compiled module takes them.
 
-    def table(position: int, name: str) -> list[list[float]]:
+    For each entry and each of its terms: tables ``[scale][parameter]`` of both weights and of the
+    contrasts.
+    """
+
+    def table(entry: int, position: int, name: str) -> list[list[float]]:
         columns: NDArray[np.float64] = np.array(
-            [getattr(slope.terms(step)[position], name) for slope in slopes], np.float64
+            [getattr(slope.schedule[entry][position], name) for slope in slopes], np.float64
         )
         rows: list[list[float]] = columns.T.tolist()
         return rows
 
     return [
-        (
-            table(position, "coupling_weights"),
-            table(position, "flux_weights"),
-            table(position, "contrasts"),
-        )
-        for position in range(len(evolution.terms(step)))
+        [
+            (
+                table(entry, position, "coupling_weights"),
+                table(entry, position, "flux_weights"),
+                table(entry, position, "contrasts"),
+            )
+            for position in range(len(terms))
+        ]
+        for entry, terms in enumerate(evolution.schedule)
     ]

@@ -1,27 +1,32 @@
-// Threads that share the rows of an image. A team belongs to one plan: no state is global, so
-// calls from several threads do not meet, and a process that forks between calls loses nothing.
+// Threads that share the rows of an image. A team belongs to one run: no state is global, so calls
+// from several threads do not meet, and a process that forks between runs loses nothing.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "../core/executor.hpp"
+#include "../core/subnormals.hpp"
+
 namespace integrodiff {
 
-class Team {
+class Team final : public Executor {
   public:
-    using Rows = std::function<void(std::ptrdiff_t first, std::ptrdiff_t last)>;
-
-    explicit Team(int threads) : threads_(threads) {
-        for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { serve(); });
+    // At most `threads`, the calling one included: the system may not allow as many.
+    explicit Team(int threads) {
+        helpers_.reserve(threads - 1);
+        try {
+            for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { serve(i); });
+        } catch (const std::system_error &) {
+        }
     }
 
-    ~Team() {
+    ~Team() override {
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             ending_ = true;
@@ -33,53 +38,43 @@ class Team {
     Team(const Team &) = delete;
     Team &operator=(const Team &) = delete;
 
-    std::ptrdiff_t size() const { return threads_; }
+    Index workers() const override { return static_cast<Index>(helpers_.size()) + 1; }
 
-    // Call `work` for each number from 0 to `count`.
-    void pieces(std::ptrdiff_t count, const std::function<void(std::ptrdiff_t)> &work) {
-        share(count, count, [&](std::ptrdiff_t first, std::ptrdiff_t last) {
-            for (; first < last; ++first) work(first);
-        });
-    }
-
-    // Call `work` for bands that together are the rows from 0 to `count`.
-    void rows(std::ptrdiff_t count, const Rows &work) {
-        // More bands than threads: whoever is held up takes fewer.
-        share(count, count < 2 * threads_ ? 1 : 4 * threads_, work);
-    }
-
-  private:
-    void share(std::ptrdiff_t count, std::ptrdiff_t bands, const Rows &work) {
-        if (threads_ == 1 || bands <= 1) {
-            work(0, count);
+  protected:
+    void share(Index count, Index bands, Call call, const void *work) override {
+        if (helpers_.empty() || bands <= 1) {
+            call(work, 0, count, 0);
             return;
         }
-        work_ = &work;
+        call_ = call;
+        work_ = work;
         count_ = count;
-        bands_ = bands < count ? bands : count;
+        bands_ = bands;
         next_.store(0, std::memory_order_relaxed);
-        busy_.store(threads_ - 1, std::memory_order_relaxed);
+        busy_.store(static_cast<int>(helpers_.size()), std::memory_order_relaxed);
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             round_.fetch_add(1, std::memory_order_release);
         }
         called_.notify_all();
-        take_bands();
+        take_bands(0);
         const auto finished = [this] { return busy_.load(std::memory_order_acquire) == 0; };
         if (soon(finished)) return;
         std::unique_lock<std::mutex> lock(mutex_);
         done_.wait(lock, finished);
     }
 
-    void take_bands() {
+  private:
+    void take_bands(Index worker) {
         for (;;) {
-            const std::ptrdiff_t band = next_.fetch_add(1, std::memory_order_relaxed);
+            const Index band = next_.fetch_add(1, std::memory_order_relaxed);
             if (band >= bands_) return;
-            (*work_)(count_ * band / bands_, count_ * (band + 1) / bands_);
+            call_(work_, count_ * band / bands_, count_ * (band + 1) / bands_, worker);
         }
     }
 
-    void serve() {
+    void serve(Index worker) {
+        const FlushSubnormals flush;
         for (long seen = 0;;) {
             const auto called = [&] {
                 return ending_.load(std::memory_order_acquire) ||
@@ -91,7 +86,7 @@ class Team {
             }
             if (ending_.load(std::memory_order_acquire)) return;
             ++seen;
-            take_bands();
+            take_bands(worker);
             if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
                 // The lock: not between the look and the sleep of the one that waits.
                 const std::lock_guard<std::mutex> lock(mutex_);
@@ -114,16 +109,16 @@ class Team {
         return false;
     }
 
-    const int threads_;
-    std::vector<std::thread> helpers_;
     std::mutex mutex_;
     std::condition_variable called_, done_;
-    const Rows *work_ = nullptr;
-    std::ptrdiff_t count_ = 0, bands_ = 0;
-    std::atomic<std::ptrdiff_t> next_{0};
+    Call call_ = nullptr;
+    const void *work_ = nullptr;
+    Index count_ = 0, bands_ = 0;
+    std::atomic<Index> next_{0};
     std::atomic<int> busy_{0};
     std::atomic<long> round_{0};
     std::atomic<bool> ending_{false};
+    std::vector<std::thread> helpers_;  // last: they use everything above
 };
 
 }  // namespace integrodiff

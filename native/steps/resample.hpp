@@ -4,24 +4,10 @@
 // k + 1/2. With the same kernel they are adjoint to each other.
 #pragma once
 
-#include "pieces.hpp"
+#include "blur.hpp"
 
 namespace integrodiff {
 namespace INTEGRODIFF_ISA {
-
-// Rows have this many numbers to spare on both sides, for reflection and for whole vectors.
-constexpr Index margin = 32;
-static_assert(longest_radius < margin && longest_half_kernel + 3 < margin, "kernels fit the margins");
-
-template <class Real>
-constexpr Index padded_width(Index width) {
-    return whole_vectors<Real>(width) + 2 * margin + 32;
-}
-
-template <class Real>
-Index coarse_plane_size(const Shape &s) {
-    return (s.height + 1) / 2 * padded_width<Real>((s.width + 1) / 2);
-}
 
 // Sample seen at position j of a grid that belongs to `size` pixels.
 inline Index reflect_coarse(Index j, Index size) {
@@ -30,12 +16,13 @@ inline Index reflect_coarse(Index j, Index size) {
     return j < (size + 1) / 2 ? j : size - 1 - j;
 }
 
-// Continue a row of `width` pixels by reflection.
+// Continue a row of the samples of `size` pixels.
 template <class Real>
-void reflect_margins(Real *row, Index width, Index reach) {
+void reflect_coarse_margins(Real *row, Index size, Index reach) {
+    const Index width = (size + 1) / 2;
     for (Index i = 1; i <= reach; ++i) {
-        row[-i] = row[reflect(-i, width)];
-        row[width - 1 + i] = row[reflect(width - 1 + i, width)];
+        row[-i] = row[reflect_coarse(-i, size)];
+        row[width - 1 + i] = row[reflect_coarse(width - 1 + i, size)];
     }
 }
 
@@ -60,50 +47,45 @@ struct HalfKernel {
 template <class Real>
 class Resampler {
   public:
-    explicit Resampler(Index columns)
+    Resampler() = default;
+    Resampler(Arena<Real> &arena, Index columns)
         : columns_(columns),
           half_((columns + 1) / 2),
-          mixed_(padded_width<Real>(half_)),
-          first_(mixed_.size()),
-          second_(mixed_.size()) {}
+          mixed_(take_rows(arena, half_)),
+          first_(take_rows(arena, half_)),
+          second_(take_rows(arena, half_)) {}
 
     // One row of pixels from the samples; `left` is the first column, and even.
     void interpolate(const Real *plane, const Shape &s, Index left, Index y,
                      const HalfKernel<Real> &kernel, Real *out) {
         const Index stride = padded_width<Real>((s.width + 1) / 2);
         const Index count = whole_vectors<Real>(half_), reach = kernel.size() / 2 + 1;
-        Real *mixed = mixed_.data() + margin, *first = first_.data() + margin;
-        Real *second = second_.data() + margin;
         combine(
             [&](Index k) {
                 const Index row = reflect_coarse(y / 2 + kernel.offset(k, y % 2 == 1), s.height);
                 return plane + row * stride + left / 2;
             },
-            kernel, count, mixed);
-        for (Index i = 1; i <= reach; ++i) {
-            mixed[-i] = mixed[reflect_coarse(-i, columns_)];
-            mixed[half_ - 1 + i] = mixed[reflect_coarse(half_ - 1 + i, columns_)];
-        }
-        combine_both(mixed, kernel, count, first, second);
+            kernel, count, mixed_);
+        reflect_coarse_margins(mixed_, columns_, reach);
+        combine_both(mixed_, kernel, count, first_, second_);
         for (Index j = 0; j < half_; ++j) {
-            out[2 * j] = first[j];
-            out[2 * j + 1] = second[j];
+            out[2 * j] = first_[j];
+            out[2 * j + 1] = second_[j];
         }
     }
 
     // Samples in one row from its pixels, which are continued as far as `pixels_around`.
     void decimate_row(const Real *row, const HalfKernel<Real> &kernel, Real *out) {
         const Index reach = kernel.size() / 2 + 1;
-        Real *first = first_.data() + margin, *second = second_.data() + margin;
+        const Real *first = first_, *second = second_;
         for (Index j = -reach; j < half_ + reach; ++j) {
-            first[j] = row[2 * j];
-            second[j] = row[2 * j + 1];
+            first_[j] = row[2 * j];
+            second_[j] = row[2 * j + 1];
         }
         // Taps counted from one: odd ones take the second pixel of a pair to the right, and the
         // first to the left.
         correlate(
-            static_cast<const Real *>(first),
-            [&](Index k) { return k % 2 ? first - k / 2 : second - k / 2; },
+            first, [&](Index k) { return k % 2 ? first - k / 2 : second - k / 2; },
             [&](Index k) { return k % 2 ? second + k / 2 : first + k / 2; }, kernel.lifted.data(),
             kernel.size(), whole_vectors<Real>(half_), out);
     }
@@ -120,8 +102,8 @@ class Resampler {
         for (Index x = 0; x < count; x += 2 * n) {
             Packed<Real> left = taps[0] * load(from[0] + x), right = taps[0] * load(from[0] + x + n);
             for (Index k = 1; k < kernel.size(); ++k) {
-                left += taps[k] * load(from[k] + x);
-                right += taps[k] * load(from[k] + x + n);
+                left = multiply_add(broadcast(taps[k]), load(from[k] + x), left);
+                right = multiply_add(broadcast(taps[k]), load(from[k] + x + n), right);
             }
             store(out + x, left);
             store(out + x + n, right);
@@ -136,16 +118,16 @@ class Resampler {
             Packed<Real> left = taps[0] * load(row + x), right = left;
             for (Index k = 1; k < kernel.size(); ++k) {
                 const Index offset = kernel.offset(k, false);
-                left += taps[k] * load(row + x + offset);
-                right += taps[k] * load(row + x - offset);
+                left = multiply_add(broadcast(taps[k]), load(row + x + offset), left);
+                right = multiply_add(broadcast(taps[k]), load(row + x - offset), right);
             }
             store(first + x, left);
             store(second + x, right);
         }
     }
 
-    Index columns_, half_;
-    std::vector<Real> mixed_, first_, second_;
+    Index columns_ = 0, half_ = 0;
+    Real *mixed_ = nullptr, *first_ = nullptr, *second_ = nullptr;
 };
 
 // Samples of one row of the coarse grid in one column each: `row_at` gives rows of pixels.

@@ -1,0 +1,366 @@
+// The thin layer between Python and the steps: checks, threads, and the release of the interpreter
+// lock.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#if !defined(_WIN32)
+#include <unistd.h>
+#endif
+
+#include "../core/instruction_sets.hpp"
+#include "../core/subnormals.hpp"
+#include "../threads/team.hpp"
+
+namespace nb = nanobind;
+using namespace integrodiff;
+
+namespace {
+
+// Order, whether the coupling is a tensor, coupling weights, flux weights, contrasts, and half of
+// the kernel of the integration scale, which may be empty.
+using TermTuple = std::tuple<int, bool, std::vector<double>, std::vector<double>,
+                             std::vector<double>, std::vector<double>>;
+// Coupling, flux and contrast slopes of a term, each as [scale][parameter].
+using Table = std::vector<std::vector<double>>;
+using SlopeTuple = std::tuple<Table, Table, Table>;
+
+template <class Real>
+using Image = nb::ndarray<const Real, nb::shape<-1, -1, -1>, nb::c_contig, nb::device::cpu>;
+template <class Real>
+using Result = nb::ndarray<Real, nb::c_contig, nb::device::cpu>;
+// At the pixels and at the cells.
+template <class Real>
+using Plane = nb::ndarray<const Real, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
+template <class Real>
+using Planes = std::tuple<Plane<Real>, Plane<Real>>;
+
+long process_id() {
+#if defined(_WIN32)
+    return 0;
+#else
+    return static_cast<long>(getpid());
+#endif
+}
+
+// ---- checks ----
+
+Schedule schedule_from(const std::vector<std::vector<TermTuple>> &entries, std::size_t scales) {
+    if (entries.empty()) throw std::invalid_argument("the schedule has no entries");
+    Schedule schedule;
+    for (const auto &tuples : entries) {
+        std::vector<Term> terms;
+        for (const auto &[order, tensor, coupling, flux, contrasts, integration] : tuples) {
+            if (order < 1 || order > 4) throw std::invalid_argument("order must be from 1 to 4");
+            if (coupling.size() != scales || flux.size() != scales || contrasts.size() != scales)
+                throw std::invalid_argument("a term needs two weights and a contrast for each scale");
+            terms.push_back({order, tensor, coupling, flux, contrasts, integration});
+        }
+        schedule.push_back(std::move(terms));
+    }
+    return schedule;
+}
+
+void check_kernels(const Taps &taps, std::size_t longest) {
+    for (const auto &kernel : taps)
+        if (kernel.empty() || kernel.size() > longest)
+            throw std::invalid_argument("a kernel has no taps, or too many");
+}
+
+const InstructionSet &instruction_set_of(const std::optional<std::string> &name) {
+    if (const InstructionSet *found = find_instruction_set(name ? name->c_str() : nullptr))
+        return *found;
+    std::string known;
+    for (const InstructionSet *set : instruction_sets()) known += std::string(" ") + set->name;
+    throw std::invalid_argument("instruction set '" + *name + "' does not run here: expected one of" +
+                                known);
+}
+
+template <class Real>
+Shape shape_of(const Image<Real> &image) {
+    for (int axis = 0; axis < 3; ++axis)
+        if (image.shape(axis) == 0) throw std::invalid_argument("the image is empty");
+    return {static_cast<Index>(image.shape(0)), static_cast<Index>(image.shape(1)),
+            static_cast<Index>(image.shape(2))};
+}
+
+// ---- runs ----
+
+// Memory that no run uses at present. Only touched under the interpreter lock.
+template <class Real>
+using Pool = std::vector<Buffer<Real>>;
+
+// Everything that a run refers to.
+template <class Real>
+struct Started {
+    Schedule schedule;
+    ParameterSlopes slopes;
+    Team team;
+    Buffer<Real> memory;
+    std::unique_ptr<Run<Real>> run;
+
+    Started(Schedule schedule_, int threads) : schedule(std::move(schedule_)), team(threads) {}
+};
+
+// An image on its way. Its threads end, and its memory goes back, when it dies.
+template <class Real>
+class PyRun {
+  public:
+    PyRun(std::unique_ptr<Started<Real>> started, std::shared_ptr<Pool<Real>> pool,
+          std::size_t steps, std::size_t numbers)
+        : started_(std::move(started)),
+          pool_(std::move(pool)),
+          steps_(steps),
+          numbers_(numbers),
+          process_(process_id()) {}
+
+    ~PyRun() {
+        // After a fork the threads are gone, and nobody can wait for them.
+        if (process_ != process_id()) {
+            started_.release();
+            return;
+        }
+        Buffer<Real> memory = std::move(started_->memory);
+        {
+            const nb::gil_scoped_release unlocked;
+            started_.reset();
+        }
+        try {
+            pool_->push_back(std::move(memory));
+        } catch (const std::bad_alloc &) {
+        }
+    }
+
+    // An interrupt from the keyboard ends it after a step.
+    void advance(std::size_t steps) {
+        check_process();
+        bool interrupted = false;
+        {
+            const nb::gil_scoped_release unlocked;
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (steps > steps_ - done_) throw std::invalid_argument("there are not so many steps left");
+            const FlushSubnormals flush;
+            for (; steps > 0 && !interrupted; --steps) {
+                started_->run->advance(done_++);
+                const nb::gil_scoped_acquire locked;
+                interrupted = PyErr_CheckSignals() != 0;
+            }
+        }
+        if (interrupted) throw nb::python_error();
+    }
+
+    void read(Result<Real> out) {
+        if (out.size() != numbers_)
+            throw std::invalid_argument("the result has " + std::to_string(numbers_) + " numbers");
+        check_process();
+        const nb::gil_scoped_release unlocked;
+        const std::lock_guard<std::mutex> lock(mutex_);
+        started_->run->read(out.data());
+    }
+
+    Index threads() const { return started_->team.workers(); }
+    std::size_t done() const { return done_; }
+
+  private:
+    void check_process() const {
+        if (process_ != process_id())
+            throw std::runtime_error("a run cannot go on in a forked process: start another");
+    }
+
+    std::unique_ptr<Started<Real>> started_;
+    std::shared_ptr<Pool<Real>> pool_;
+    const std::size_t steps_, numbers_;
+    const long process_;
+    std::size_t done_ = 0;
+    std::mutex mutex_;  // calls from several threads take turns
+};
+
+// Kernels, and the memory of runs that have ended.
+template <class Real>
+class PyProcess {
+  public:
+    // Every step as it is: `taps` are the kernels from each scale to the next.
+    PyProcess(Taps taps, double theta, bool cells, const std::optional<std::string> &isa)
+        : exact_{std::move(taps), theta, cells},
+          isa_(instruction_set_of(isa)),
+          scales_(exact_.taps.size()) {
+        if (scales_ == 0) throw std::invalid_argument("there must be at least one scale");
+        check_kernels(exact_.taps, 1u << 20);
+    }
+
+    // Steps with shortcuts: kernels of the fine scales, halves of the two even kernels between the
+    // pixels and the coarse grid, kernels of the coarse scales.
+    PyProcess(Taps fine, std::vector<double> sampling, Taps coarse, std::vector<double> interpolation,
+              double theta, const std::optional<std::string> &isa)
+        : fused_(FusedProcess{std::move(fine), std::move(sampling), std::move(coarse),
+                              std::move(interpolation), theta}),
+          isa_(instruction_set_of(isa)),
+          scales_(fused_->fine.size() + fused_->coarse.size()) {
+        if (fused_->fine.empty())
+            throw std::invalid_argument("there must be at least one fine scale");
+        check_kernels(fused_->fine, longest_radius + 1);
+        check_kernels(fused_->coarse, longest_radius + 1);
+        if (!fused_->coarse.empty())
+            check_kernels({fused_->sampling, fused_->interpolation}, longest_half_kernel);
+    }
+
+    std::unique_ptr<PyRun<Real>> start(Image<Real> image,
+                                       const std::vector<std::vector<TermTuple>> &entries,
+                                       std::size_t steps, double tau, double pull, int threads,
+                                       const std::optional<Planes<Real>> &planes) {
+        const Shape shape = shape_of(image);
+        if (threads < 1) throw std::invalid_argument("threads must be at least 1");
+        Sensitivity<Real> local;
+        if (planes) {
+            const auto &[pixels, cells] = *planes;
+            for (std::size_t axis = 0; axis < 2; ++axis)
+                if (pixels.shape(axis) != image.shape(axis + 1) ||
+                    cells.shape(axis) != image.shape(axis + 1) + 1)
+                    throw std::invalid_argument("the sensitivity is for images of another shape");
+            local = {pixels.data(), cells.data()};
+        }
+        Schedule schedule = checked_schedule(entries, steps);
+        if (fused_)
+            for (const std::vector<Term> &terms : schedule)
+                if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty())
+                    throw std::invalid_argument(
+                        "the fused step takes one term, of order one, without integration scale");
+        return begin(std::move(schedule), threads, steps, image.size(), [&](Started<Real> &started) {
+            const Start<Real> begun{shape, image.data(),  &started.schedule, tau,
+                                    pull,  local,         &started.team,     &started.memory};
+            const Steps<Real> &with = isa_.steps(Real());
+            started.run = fused_ ? with.fused(*fused_, begun) : with.exact(exact_, begun);
+        });
+    }
+
+    // The image with its derivatives in some parameters; for the Haar scheme.
+    std::unique_ptr<PyRun<Real>> start_tangents(
+        Image<Real> image, const std::vector<std::vector<TermTuple>> &entries, std::size_t steps,
+        double tau, double pull, const std::vector<std::vector<SlopeTuple>> &term_slopes,
+        const std::vector<double> &tau_slopes, const std::vector<double> &pull_slopes,
+        const Table &variance_slopes) {
+        const Shape shape = shape_of(image);
+        if (fused_ || !exact_.cells)
+            throw std::invalid_argument("tangents are for exact evaluation of the Haar scheme");
+        Schedule schedule = checked_schedule(entries, steps);
+        const std::size_t parameters = tau_slopes.size();
+        const auto check = [&](bool right) {
+            if (!right) throw std::invalid_argument("every number needs a slope for each parameter");
+        };
+        check(pull_slopes.size() == parameters && term_slopes.size() == schedule.size());
+        check(variance_slopes.empty() || variance_slopes.size() == scales_);
+        for (const auto &of_scale : variance_slopes) check(of_scale.size() == parameters);
+        ParameterSlopes slopes{static_cast<Index>(parameters), {}, tau_slopes, pull_slopes,
+                               variance_slopes};
+        for (std::size_t k = 0; k < schedule.size(); ++k) {
+            check(term_slopes[k].size() == schedule[k].size());
+            slopes.terms.emplace_back();
+            for (const auto &[coupling, flux, contrast] : term_slopes[k]) {
+                check(coupling.size() == scales_ && flux.size() == scales_ &&
+                      contrast.size() == scales_);
+                std::vector<Slopes> of_term;
+                for (std::size_t i = 0; i < scales_; ++i) {
+                    check(coupling[i].size() == parameters && flux[i].size() == parameters &&
+                          contrast[i].size() == parameters);
+                    of_term.push_back({coupling[i], flux[i], contrast[i]});
+                }
+                slopes.terms.back().push_back(std::move(of_term));
+            }
+        }
+        return begin(std::move(schedule), 1, steps, (parameters + 1) * image.size(),
+                     [&](Started<Real> &started) {
+                         started.slopes = std::move(slopes);
+                         const Start<Real> begun{shape, image.data(), &started.schedule, tau, pull,
+                                                 {},    &started.team, &started.memory};
+                         started.run =
+                             isa_.steps(Real()).tangents(exact_, started.slopes, begun);
+                     });
+    }
+
+    std::string instruction_set() const { return isa_.name; }
+
+  private:
+    Schedule checked_schedule(const std::vector<std::vector<TermTuple>> &entries,
+                              std::size_t steps) const {
+        Schedule schedule = schedule_from(entries, scales_);
+        if (schedule.size() != 1 && schedule.size() != steps)
+            throw std::invalid_argument("the schedule needs one entry, or one for each step");
+        return schedule;
+    }
+
+    // Threads and memory first: how many threads there are decides on the memory.
+    template <class Begin>
+    std::unique_ptr<PyRun<Real>> begin(Schedule schedule, int threads, std::size_t steps,
+                                       std::size_t numbers, const Begin &begin) {
+        Buffer<Real> memory;
+        if (!pool_->empty()) {
+            memory = std::move(pool_->back());
+            pool_->pop_back();
+        }
+        std::unique_ptr<Started<Real>> started;
+        {
+            const nb::gil_scoped_release unlocked;
+            started = std::make_unique<Started<Real>>(std::move(schedule), threads);
+            started->memory = std::move(memory);
+            begin(*started);
+        }
+        return std::make_unique<PyRun<Real>>(std::move(started), pool_, steps, numbers);
+    }
+
+    ExactProcess exact_{};
+    std::optional<FusedProcess> fused_;
+    const InstructionSet &isa_;
+    const std::size_t scales_;
+    std::shared_ptr<Pool<Real>> pool_ = std::make_shared<Pool<Real>>();
+};
+
+template <class Real>
+void bind(nb::module_ &m, const char *process, const char *run) {
+    nb::class_<PyRun<Real>>(m, run)
+        .def("advance", &PyRun<Real>::advance, nb::arg("steps") = 1)
+        .def("read", &PyRun<Real>::read, nb::arg("out").noconvert())
+        .def_prop_ro("threads", &PyRun<Real>::threads)
+        .def_prop_ro("done", &PyRun<Real>::done);
+    nb::class_<PyProcess<Real>>(m, process)
+        .def(nb::init<Taps, double, bool, std::optional<std::string>>(), nb::arg("taps"),
+             nb::arg("theta"), nb::arg("cells"), nb::arg("instruction_set") = nb::none())
+        .def(nb::init<Taps, std::vector<double>, Taps, std::vector<double>, double,
+                      std::optional<std::string>>(),
+             nb::arg("fine"), nb::arg("sampling"), nb::arg("coarse"), nb::arg("interpolation"),
+             nb::arg("theta"), nb::arg("instruction_set") = nb::none())
+        .def("start", &PyProcess<Real>::start, nb::arg("image"), nb::arg("schedule"),
+             nb::arg("steps"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads") = 1,
+             nb::arg("sensitivity") = nb::none(), nb::keep_alive<0, 1>())
+        .def("start_tangents", &PyProcess<Real>::start_tangents, nb::arg("image"),
+             nb::arg("schedule"), nb::arg("steps"), nb::arg("tau"), nb::arg("pull"),
+             nb::arg("slopes"), nb::arg("tau_slopes"), nb::arg("pull_slopes"),
+             nb::arg("variance_slopes"), nb::keep_alive<0, 1>())
+        .def_prop_ro("instruction_set", &PyProcess<Real>::instruction_set);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "Compiled steps of diffusion processes";
+    bind<float>(m, "ProcessFloat32", "RunFloat32");
+    bind<double>(m, "ProcessFloat64", "RunFloat64");
+    m.def("instruction_sets", []() {
+        std::vector<std::string> names;
+        for (const InstructionSet *set : instruction_sets()) names.push_back(set->name);
+        return names;
+    });
+    m.def("instruction_set", []() { return std::string(find_instruction_set(nullptr)->name); });
+}

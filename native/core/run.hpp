@@ -1,0 +1,67 @@
+// An evolution on one image, as the steps offer it to their callers.
+#pragma once
+
+#include <memory>
+
+#include "executor.hpp"
+#include "memory.hpp"
+
+namespace integrodiff {
+
+// An image inside the engine. Constructing a run takes all its memory.
+template <class Real>
+class Run {
+  public:
+    virtual ~Run() = default;
+
+    // Advance the image by one step, whose number decides on the terms. Allocates nothing.
+    virtual void advance(std::size_t step) = 0;
+
+    // Write channels x height x width numbers; tangents follow, if the run has them.
+    virtual void read(Real *out) const = 0;
+};
+
+// Exact evaluation: kernels from each scale to the next.
+struct ExactProcess {
+    Taps taps;
+    double theta;
+    bool cells;  // the Haar scheme; otherwise the nonnegativity scheme
+};
+
+// Longest kernels that the fused step takes: radius of odd ones, half of even ones.
+constexpr Index longest_radius = 24, longest_half_kernel = 20;
+
+// Evaluation with shortcuts, for the Haar scheme and a single term of order one. Its numbers are
+// for the fine and then the coarse scales.
+struct FusedProcess {
+    Taps fine;                          // from each scale to the next, on the pixels
+    std::vector<double> sampling;       // half of the even kernel to the coarse grid
+    Taps coarse;                        // from there to the first coarse scale, and to each next
+    std::vector<double> interpolation;  // half of the even kernel from a coarse scale to the pixels
+    double theta;
+};
+
+// What a run starts from. Image and sensitivity are copied; the rest outlives the run.
+template <class Real>
+struct Start {
+    Shape shape;
+    const Real *image;
+    const Schedule *schedule;
+    double tau, pull;
+    Sensitivity<Real> local;
+    Executor *executor;
+    Buffer<Real> *memory;
+};
+
+// Derivatives of all numbers of a process in some parameters.
+struct ParameterSlopes {
+    Index parameters;
+    // [entry of the schedule][term][scale]
+    std::vector<std::vector<std::vector<Slopes>>> terms;
+    std::vector<double> tau, pull;
+    // Of the variance by which each scale is smoothed from the one before: [scale][parameter], or
+    // empty if the scales do not depend on the parameters.
+    std::vector<std::vector<double>> variances;
+};
+
+}  // namespace integrodiff

@@ -1,0 +1,46 @@
+// Plain data that describe a process and an image.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace integrodiff {
+
+using Index = std::ptrdiff_t;
+
+struct Shape {
+    Index channels, height, width;
+};
+
+// One half of a symmetric kernel, centre first, for each step of the scale cascade.
+using Taps = std::vector<std::vector<double>>;
+
+// What the derivatives of one order contribute; one value for each scale.
+struct Term {
+    int order = 1;
+    bool tensor = true;  // anisotropic; only for order 1
+    std::vector<double> coupling_weights;
+    std::vector<double> flux_weights;
+    std::vector<double> contrasts;
+    std::vector<double> integration;  // half of the kernel that smooths the coupling; may be empty
+};
+
+// The terms of each step; a single entry holds for all steps.
+using Schedule = std::vector<std::vector<Term>>;
+
+inline const std::vector<Term> &terms_at(const Schedule &schedule, std::size_t step) {
+    return schedule[schedule.size() == 1 ? 0 : step];
+}
+
+// Factors of J and of energies at each pixel and at each cell, where the noise varies.
+template <class Real>
+struct Sensitivity {
+    const Real *pixels = nullptr, *cells = nullptr;
+};
+
+// Derivatives of the numbers of one term at one scale, one for each parameter.
+struct Slopes {
+    std::vector<double> coupling, flux, contrast;
+};
+
+}  // namespace integrodiff

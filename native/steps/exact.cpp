@@ -1,0 +1,337 @@
+// Steps without shortcuts, stage by stage, for all terms and both schemes. Reading order:
+// ExactRun::advance().
+
+#include "../core/instruction_sets.hpp"
+#include "cascade.hpp"
+#include "cells.hpp"
+#include "derivatives.hpp"
+#include "integration.hpp"
+#include "nonnegativity.hpp"
+
+namespace integrodiff {
+namespace INTEGRODIFF_ISA {
+
+namespace {
+
+// Planes that the coupling of a term needs: eigenvalues and direction of J, or an energy.
+Index coupling_planes(const Term &term) { return term.order == 1 ? 4 : 1; }
+
+template <class Real>
+class ExactRun final : public Run<Real> {
+  public:
+    ExactRun(const ExactProcess &process, const Start<Real> &start)
+        : s_(turned(start.shape)),
+          turned_(is_turned(start.shape)),
+          cells_(process.cells),
+          theta_(process.theta),
+          tau_(static_cast<Real>(start.tau)),
+          pull_(static_cast<Real>(start.pull)),
+          schedule_(*start.schedule),
+          executor_(*start.executor),
+          cascade_(process.taps, s_, executor_),
+          integration_(schedule_, s_),
+          smoothed_(cascade_.scales()),
+          present_(cascade_.scales()),
+          coupled_(cascade_.scales() * s_.channels),
+          coupling_(coupled_.size()),
+          scratch_(executor_.workers()) {
+        for (const std::vector<Term> &terms : schedule_) {
+            Index planes = 0;
+            for (const Term &term : terms) planes += coupling_planes(term);
+            coupling_planes_ = std::max(coupling_planes_, planes);
+        }
+        for (Scratch &scratch : scratch_) {
+            scratch.carry.resize(s_.channels);
+            scratch.above.resize(coupled_.size());
+            scratch.below.resize(coupled_.size());
+        }
+        lay_out(*start.memory, [&](Arena<Real> &arena) { take_memory(arena, start.local); });
+        const Index size = s_.height * s_.width;
+        for (Index c = 0; c < s_.channels; ++c) {
+            const Real *plane = start.image + c * size;
+            copy_in(plane, s_.height, s_.width, turned_, image_ + c * cascade_.plane());
+            if (original_)
+                copy_in(plane, s_.height, s_.width, turned_, original_ + c * cascade_.plane());
+        }
+        if (pixel_factors_)
+            copy_in(start.local.pixels, s_.height, s_.width, turned_, pixel_factors_);
+        if (cell_factors_)
+            copy_in(start.local.cells, s_.height + 1, s_.width + 1, turned_, cell_factors_);
+    }
+
+    void advance(std::size_t step) override {
+        const std::vector<Term> &terms = terms_at(schedule_, step);
+        // Stage 1: the image at every scale, each from the one before.
+        cascade_.to_all_scales(image_, smoothed_.data(), s_.channels);
+
+        // Stages 2 and 3: structure tensor and energies.
+        Real *coupling = couplings_;
+        for (const Term &term : terms) {
+            couple(term, coupling);
+            coupling += coupling_planes(term) * coupling_plane();
+        }
+
+        // Stages 4 and 5: the flow of each scale takes the place of the smoothed image.
+        for (Index i = 0; i < cascade_.scales(); ++i) {
+            present_[i] = false;
+            for (const Term &term : terms) present_[i] = present_[i] || term.flux_weights[i] != 0;
+            if (!present_[i]) continue;
+            std::fill(flow_, flow_ + s_.channels * cascade_.plane() - margin, Real(0));
+            coupling = couplings_;
+            for (const Term &term : terms) {
+                if (term.flux_weights[i] != 0) add_flow(term, i, coupling);
+                coupling += coupling_planes(term) * coupling_plane();
+            }
+            std::swap(smoothed_[i], flow_);
+        }
+
+        // Stage 8: back to the finest scale, and the step itself.
+        const bool any = cascade_.to_finest_scale(smoothed_.data(), present_, flow_, s_.channels);
+        executor_.rows(s_.channels * s_.height, [&](Index first, Index last, Index) {
+            for (Index n = first; n < last; ++n) {
+                const Index row = n * cascade_.stride();
+                for (Index x = row; x < row + s_.width; ++x) {
+                    Real change = any ? flow_[x] : Real(0);
+                    if (original_) change = multiply_add(pull_, original_[x] - image_[x], change);
+                    image_[x] = multiply_add(tau_, change, image_[x]);
+                }
+            }
+        });
+    }
+
+    void read(Real *out) const override {
+        for (Index c = 0; c < s_.channels; ++c)
+            copy_out(image_ + c * cascade_.plane(), s_.height, s_.width, turned_,
+                     out + c * s_.height * s_.width);
+    }
+
+  private:
+    // Of one thread.
+    struct Scratch {
+        Real *line;
+        std::vector<Real *> carry;  // of each channel
+        std::vector<const Real *> above, below;
+        Derivatives<Real> derivatives;
+        ExchangeRows<Real> exchange;
+    };
+
+    void take_memory(Arena<Real> &arena, const Sensitivity<Real> &local) {
+        const Index rows = s_.channels * s_.height;
+        image_ = take_rows(arena, s_.width, rows);
+        if (pull_ != 0) original_ = take_rows(arena, s_.width, rows);
+        if (local.pixels) pixel_factors_ = take_rows(arena, s_.width, s_.height);
+        if (local.cells) cell_factors_ = take_rows(arena, s_.width + 1, s_.height + 1);
+        for (Real *&planes : smoothed_) planes = take_rows(arena, s_.width, rows);
+        flow_ = take_rows(arena, s_.width, rows);
+        couplings_ = take_rows(arena, s_.width + 1, coupling_planes_ * (s_.height + 1));
+        gates_ = take_rows(arena, s_.width + 1, s_.height + 1);
+        cascade_.take_memory(arena);
+        integration_.take_memory(arena);
+        for (Scratch &scratch : scratch_) {
+            scratch.line = take_rows(arena, s_.width);
+            for (Real *&row : scratch.carry) row = take_rows(arena, s_.width);
+            scratch.derivatives.take_memory(arena, s_);
+            if (!cells_) scratch.exchange.take_memory(arena, s_.width);
+        }
+    }
+
+    Index coupling_stride() const { return padded_width<Real>(s_.width + 1); }
+    Index coupling_plane() const { return (s_.height + 1) * coupling_stride(); }
+    bool on_cells(const Term &term) const { return term.order == 1 ? cells_ : term.order % 2 == 1; }
+
+    // A row of the factors of the couplings of a term, if the noise varies.
+    const Real *factors(const Term &term, Index y) const {
+        if (on_cells(term)) return cell_factors_ ? cell_factors_ + y * coupling_stride() : nullptr;
+        return pixel_factors_ ? pixel_factors_ + y * cascade_.stride() : nullptr;
+    }
+
+    EigenRow<Real> eigen_row(Real *coupling, Index y) const {
+        Real *row = coupling + y * coupling_stride();
+        return {row, row + coupling_plane(), row + 2 * coupling_plane(), row + 3 * coupling_plane()};
+    }
+
+    // ---- couplings ----
+
+    void couple(const Term &term, Real *coupling) {
+        if (term.order > 1)
+            add_energies(term, coupling);
+        else
+            add_structure(term, coupling);
+        if (term.integration.empty()) return;
+        const bool cells = on_cells(term);
+        if (term.order > 1) {
+            integration_.smooth(coupling, term.integration, {cells, false});
+            return;
+        }
+        for (int k = 0; k < 3; ++k)  // J_xy is the last
+            integration_.smooth(coupling + k * coupling_plane(), term.integration, {cells, k == 2});
+        executor_.rows(s_.height + cells, [&](Index first, Index last, Index) {
+            for (Index y = first; y < last; ++y) {
+                const EigenRow<Real> row = eigen_row(coupling, y);
+                for (Index x = 0; x < s_.width + cells; x += lanes<Real>)
+                    row.set(x, {load(row.smaller + x), load(row.larger + x), load(row.cosine + x)},
+                            term.tensor);
+            }
+        });
+    }
+
+    // Eigenvalues and direction of J or, if it is still to be smoothed, its components.
+    void add_structure(const Term &term, Real *coupling) {
+        Index count = 0;
+        for (Index i = 0; i < cascade_.scales(); ++i)
+            for (Index c = 0; term.coupling_weights[i] != 0 && c < s_.channels; ++c, ++count) {
+                coupled_[count] = smoothed_[i] + c * cascade_.plane();
+                coupling_[count] = static_cast<Real>(term.coupling_weights[i] /
+                                                     static_cast<double>(4 * s_.channels));
+            }
+        executor_.rows(s_.height + cells_, [&](Index first, Index last, Index worker) {
+            Scratch &scratch = scratch_[worker];
+            for (Index y = first; y < last; ++y) {
+                const EigenRow<Real> row = eigen_row(coupling, y);
+                const auto use = [&](Index x, const Moments<Real> &j) {
+                    if (term.integration.empty()) return row.set(x, j, term.tensor);
+                    store(row.smaller + x, j.mean);
+                    store(row.larger + x, j.deviation);
+                    store(row.cosine + x, j.xy);
+                };
+                if (!cells_) {
+                    structure_of_pixels(coupled_.data(), coupling_.data(), count, y, s_,
+                                        factors(term, y), use);
+                    continue;
+                }
+                for (Index k = 0; k < count; ++k) {
+                    scratch.above[k] =
+                        coupled_[k] + reflect(y - 1, s_.height) * cascade_.stride() - 1;
+                    scratch.below[k] = coupled_[k] + reflect(y, s_.height) * cascade_.stride() - 1;
+                }
+                structure_of_cells(scratch.above.data(), scratch.below.data(), coupling_.data(),
+                                   count, factors(term, y), 0,
+                                   whole_vectors<Real>(s_.width) + lanes<Real>, use);
+            }
+        });
+    }
+
+    void add_energies(const Term &term, Real *energies) {
+        executor_.rows(s_.height + term.order % 2, [&](Index first, Index last, Index worker) {
+            Derivatives<Real> &d = scratch_[worker].derivatives;
+            d.set_order(term.order);
+            for (Index y = first; y < last; ++y) {
+                Real *out = energies + y * coupling_stride();
+                std::fill(out, out + whole_vectors<Real>(d.columns()), Real(0));
+                for (Index i = 0; i < cascade_.scales(); ++i) {
+                    if (term.coupling_weights[i] == 0) continue;
+                    const Real weight = static_cast<Real>(term.coupling_weights[i] /
+                                                          static_cast<double>(s_.channels));
+                    for (Index c = 0; c < s_.channels; ++c) {
+                        d.load(smoothed_[i] + c * cascade_.plane(), y);
+                        d.add_energy(weight, out);
+                    }
+                }
+                if (const Real *local = factors(term, y))
+                    for (Index x = 0; x < d.columns(); ++x) out[x] *= local[x];
+            }
+        });
+    }
+
+    // ---- flows ----
+
+    void add_flow(const Term &term, Index i, Real *coupling) {
+        if (term.order > 1)
+            add_higher_order_flow(term, i, coupling);
+        else if (!cells_)
+            add_nonnegativity_flow(term, i, coupling);
+        else if (term.tensor)
+            add_first_order_flow<true>(term, i, coupling);
+        else
+            add_first_order_flow<false>(term, i, coupling);
+    }
+
+    template <bool tensor>
+    void add_first_order_flow(const Term &term, Index i, Real *coupling) {
+        const FluxNumbers<Real> numbers(term.contrasts[i], term.flux_weights[i], theta_);
+        executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
+            Scratch &scratch = scratch_[worker];
+            Flux<Real> state;
+            // A band of rows of pixels needs one more row of cells. What the first one gives to the
+            // pixels above belongs to another band.
+            for (Index y = first; y <= last; ++y)
+                for (Index c = 0; c < s_.channels; ++c) {
+                    const Real *plane = smoothed_[i] + c * cascade_.plane() - 1;
+                    flux_row<Real, tensor, Accuracy::full>(
+                        plane + reflect(y - 1, s_.height) * cascade_.stride(),
+                        plane + reflect(y, s_.height) * cascade_.stride(), eigen_row(coupling, y), 0,
+                        whole_vectors<Real>(s_.width), numbers, state, scratch.carry[c],
+                        scratch.line);
+                    if (y == first) continue;
+                    Real *out = flow_ + c * cascade_.plane() + (y - 1) * cascade_.stride();
+                    for (Index x = 0; x < s_.width; ++x) out[x] += scratch.line[x];
+                }
+        });
+    }
+
+    void add_nonnegativity_flow(const Term &term, Index i, Real *coupling) {
+        const Rate<Real> rate(term.contrasts[i]);
+        executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
+            ExchangeRows<Real> &rows = scratch_[worker].exchange;
+            rows.reset();
+            for (Index y = first; y < last; ++y)
+                add_exchange(rows, [&](Index r) { return eigen_row(coupling, r); }, smoothed_[i], s_,
+                             y, static_cast<Real>(term.flux_weights[i]),
+                             rate, term.tensor, flow_);
+        });
+    }
+
+    void add_higher_order_flow(const Term &term, Index i, const Real *energies) {
+        const Rate<Real> rate(term.contrasts[i]);
+        executor_.rows(s_.height + term.order % 2, [&](Index first, Index last, Index) {
+            for (Index y = first; y < last; ++y)
+                gate_row(energies + y * coupling_stride(), rate, s_.width + term.order % 2,
+                         gates_ + y * coupling_stride());
+        });
+        executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
+            Derivatives<Real> &d = scratch_[worker].derivatives;
+            d.set_order(term.order);
+            for (Index c = 0; c < s_.channels; ++c) {
+                const auto load_fluxes = [&](Index y) {
+                    d.load(smoothed_[i] + c * cascade_.plane(), y);
+                    const Real *gates = gates_ + y * coupling_stride();
+                    for (int j = 0; j <= term.order; ++j)
+                        for (Index x = 0; x < d.columns(); ++x) d.parts[j][x] *= gates[x];
+                };
+                d.add_adjoint(load_fluxes, first, last, static_cast<Real>(term.flux_weights[i]),
+                              flow_ + c * cascade_.plane());
+            }
+        });
+    }
+
+    const Shape s_;
+    const bool turned_, cells_;
+    const double theta_;
+    const Real tau_, pull_;
+    const Schedule &schedule_;
+    Executor &executor_;
+    Cascade<Real> cascade_;
+    Integration<Real> integration_;
+    Real *image_ = nullptr, *original_ = nullptr, *flow_ = nullptr;
+    Real *pixel_factors_ = nullptr, *cell_factors_ = nullptr;
+    Real *couplings_ = nullptr, *gates_ = nullptr;
+    Index coupling_planes_ = 0;
+    std::vector<Real *> smoothed_;           // of each scale
+    std::vector<bool> present_;              // scales that have a flow
+    std::vector<const Real *> coupled_;      // planes, which J takes with these weights
+    std::vector<Real> coupling_;
+    std::vector<Scratch> scratch_;
+};
+
+}  // namespace
+
+template <class Real>
+std::unique_ptr<Run<Real>> exact_run(const ExactProcess &process, const Start<Real> &start) {
+    return std::make_unique<ExactRun<Real>>(process, start);
+}
+
+template std::unique_ptr<Run<float>> exact_run(const ExactProcess &, const Start<float> &);
+template std::unique_ptr<Run<double>> exact_run(const ExactProcess &, const Start<double> &);
+
+}  // namespace INTEGRODIFF_ISA
+}  // namespace integrodiff

@@ -1,0 +1,416 @@
+// A part of an image in one sweep over its rows.
+//
+// Every stage keeps only the rows that a later one still needs, in rings that stay in the cache: the
+// smoothed images, and the sums of the flows on their way back to the finest scale. A row is
+// computed when somebody asks for it. Reading order: Tile::run(), and from there to what it calls.
+#pragma once
+
+#include "cells.hpp"
+#include "resample.hpp"
+
+namespace integrodiff {
+namespace INTEGRODIFF_ISA {
+
+// How an image is divided among threads: strips of columns whose rings fit the cache, and bands of
+// rows, both with even borders.
+class Tiling {
+  public:
+    struct Part {
+        Index first, last;         // rows
+        Index from, to;            // columns
+        Index left, width;         // columns to compute for them
+    };
+
+    Tiling(const Shape &s, Index halo, Index threads) : s_(s), halo_(halo) {
+        const Index widest = 1024;
+        strips_ = (s.width + widest - 1) / widest;
+        // As few bands as keep all threads busy: the rows around a band are computed twice.
+        bands_ = strips_ >= 4 * threads ? 1 : (threads + strips_ - 1) / strips_;
+        bands_ = std::max<Index>(1, std::min(bands_, s.height / 32));
+    }
+
+    Index count() const { return strips_ * bands_; }
+
+    Part part(Index n) const {
+        const Index strip = n / bands_, band = n % bands_;
+        Part part{even(s_.height, band, bands_), even(s_.height, band + 1, bands_),
+                  even(s_.width, strip, strips_), even(s_.width, strip + 1, strips_), 0, 0};
+        part.left = std::max<Index>(0, part.from - halo_);
+        part.width = std::min(s_.width, part.to + halo_) - part.left;
+        return part;
+    }
+
+  private:
+    static Index even(Index size, Index n, Index parts) {
+        return n == parts ? size : size * n / parts / 2 * 2;
+    }
+    Shape s_;
+    Index halo_, strips_, bands_;
+};
+
+// The last rows of a plane; row y takes the place of row y - capacity.
+template <class Real>
+struct Ring {
+    Real *memory = nullptr;
+    Index capacity = 0, stride = 0;
+
+    Ring() = default;
+    Ring(Arena<Real> &arena, Index capacity_, Index width)
+        : memory(take_rows(arena, width, capacity_)),
+          capacity(capacity_),
+          stride(padded_width<Real>(width)) {}
+    Real *row(Index y) const { return memory + (y % capacity) * stride; }
+};
+
+// The numbers of one step, as its kernels use them.
+template <class Real>
+struct StepNumbers {
+    bool tensor;
+    std::vector<FluxNumbers<Real>> fluxes;  // of each scale
+    std::vector<bool> flows;                // of each scale: whether it has a flow
+    std::vector<Index> flowing;             // scales that have one
+    Index coarsest = 0;                     // of the fine scales among them
+    std::vector<Index> coupled;             // planes, which J takes with these weights
+    std::vector<Real> coupling;
+
+    StepNumbers(const Term &term, Index fine, Index channels, double theta) : tensor(term.tensor) {
+        for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
+            fluxes.emplace_back(term.contrasts[i], term.flux_weights[i], theta);
+            flows.push_back(term.flux_weights[i] != 0);
+            if (flows.back()) {
+                flowing.push_back(i);
+                if (i < fine) coarsest = i;
+            }
+            for (Index c = 0; term.coupling_weights[i] != 0 && c < channels; ++c) {
+                coupled.push_back(i * channels + c);
+                coupling.push_back(static_cast<Real>(term.coupling_weights[i] /
+                                                     static_cast<double>(4 * channels)));
+            }
+        }
+    }
+};
+
+// Kernels and planes of a fused run, for all its tiles. Planes have margins.
+template <class Real>
+struct FusedFields {
+    Shape s;
+    Real tau, pull;
+    std::vector<Kernel<Real>> fine, coarse;
+    HalfKernel<Real> sampling, interpolation;
+    Real *image, *next;            // before and after a step
+    Real *original = nullptr;      // if anything pulls to it
+    Real *sampled;                 // on the coarse grid, smoothed by the sampling kernel
+    Real *coarse_smoothed, *coarse_flows;  // at all coarse scales
+    Real *sensitivity = nullptr;   // of the cells, if the noise varies
+
+    FusedFields(const FusedProcess &process, const Start<Real> &start)
+        : s(turned(start.shape)),
+          tau(static_cast<Real>(start.tau)),
+          pull(static_cast<Real>(start.pull)),
+          fine(kernels_of<Real>(process.fine)),
+          coarse(kernels_of<Real>(process.coarse)),
+          sampling(process.sampling),
+          interpolation(process.interpolation) {}
+
+    Index coarse_plane_size() const {
+        return (s.height + 1) / 2 * padded_width<Real>((s.width + 1) / 2);
+    }
+};
+
+// A part of the image: some rows of some columns, with all that is needed around them.
+template <class Real>
+class Tile {
+  public:
+    Tile(const FusedFields<Real> &fields, const Tiling::Part &part)
+        : f_(fields),
+          s_(fields.s),
+          part_(part),
+          left_(part.left),
+          width_(part.width),
+          half_width_((part.width + 1) / 2),
+          fine_(static_cast<Index>(fields.fine.size())),
+          scales_(fine_ + static_cast<Index>(fields.coarse.size())),
+          flows_(scales_),
+          above_(scales_ * s_.channels),
+          below_(scales_ * s_.channels),
+          state_(scales_ * s_.channels),
+          smoothed_(scales_ * s_.channels),
+          total_(fine_ * s_.channels),
+          decimated_((scales_ - fine_) * s_.channels),
+          carry_(scales_ * s_.channels),
+          flow_(scales_ * s_.channels),
+          next_smooth_(scales_),
+          next_total_(fine_) {}
+
+    // Take the memory of all stages; each keeps the rows that later ones still need.
+    void take_memory(Arena<Real> &arena) {
+        blur_.rows = rows_;
+        const Index cells = whole_vectors<Real>(width_) + lanes<Real>;
+        for (Real **row : {&eigen_.smaller, &eigen_.larger, &eigen_.cosine, &eigen_.sine})
+            *row = arena.take(cells);
+        for (Real **row : {&blur_.mixed[0], &blur_.mixed[1], &change_[0], &change_[1]})
+            *row = take_rows(arena, width_);
+        if (coarse()) resampler_ = Resampler<Real>(arena, width_);
+        for (Index k = fine_ * s_.channels; k < scales_ * s_.channels; ++k)
+            flow_[k] = take_rows(arena, width_);
+        for (Real *&row : carry_) row = take_rows(arena, width_);
+        Index later = 0, waiting = 0;
+        for (Index i = scales_ - 1; i >= 0; --i) {
+            // Rows come in pairs, so every stage may be one row ahead of what is asked for.
+            const Index next = i + 1 < fine_ ? f_.fine[i + 1].radius : 0;
+            later += next + 1;
+            if (i + 1 < fine_) waiting += next + 1;
+            for (Index c = 0; c < s_.channels; ++c) {
+                smoothed_[at(i, c)] = Ring<Real>(arena, later + 2 * next + 6, width_);
+                if (i < fine_)
+                    total_[at(i, c)] =
+                        Ring<Real>(arena, waiting + 2 * f_.fine[i].radius + 6, width_);
+                else
+                    decimated_[at(i - fine_, c)] = Ring<Real>(arena, 2 * reach() + 4, half_width_);
+            }
+        }
+    }
+
+    // Compute one step of the part.
+    void run(const StepNumbers<Real> &numbers) {
+        n_ = &numbers;
+        prepare(part_.first, part_.last);
+        const Kernel<Real> &kernel = f_.fine[0];
+        for (Index y = part_.first; y < part_.last; y += 2) {
+            const bool two = y + 1 < part_.last;
+            total_to(0, y + two + kernel.radius);
+            for (Index c = 0; c < s_.channels; ++c) {
+                smooth_rows([&](Index r) { return total_[c].row(reflect(r, s_.height)); }, y, width_,
+                            kernel, by_reflection<Real>(width_), blur_, change_[0],
+                            two ? change_[1] : nullptr);
+                for (int k = 0; k <= two; ++k) write_row(c, y + k, change_[k]);
+            }
+        }
+        if (coarse()) flow_to(part_.last + reach());
+    }
+
+    // Number of pixels beyond its own that a tile looks at in each direction.
+    static Index halo(const FusedFields<Real> &f) {
+        Index sum = 2;
+        for (const Kernel<Real> &kernel : f.fine) sum += 2 * kernel.radius;
+        if (!f.coarse.empty()) sum += 2 * f.interpolation.size();
+        return (sum + 15) / 16 * 16;
+    }
+
+  private:
+    struct Rows {
+        Index first, last;
+        bool has(Index y) const { return first <= y && y <= last; }
+    };
+
+    // The new row from the velocity.
+    void write_row(Index c, Index y, Real *change) {
+        const Index row = (c * s_.height + y) * padded_width<Real>(s_.width);
+        const Real *old = f_.image + row;
+        Real *out = f_.next + row;
+        change -= left_;
+        if (f_.original)
+            for (Index x = part_.from; x < part_.to; ++x)
+                change[x] = multiply_add(f_.pull, f_.original[row + x] - old[x], change[x]);
+        for (Index x = part_.from; x < part_.to; ++x)
+            out[x] = multiply_add(f_.tau, change[x], old[x]);
+    }
+
+    bool coarse() const { return scales_ > fine_; }
+    Index reach() const { return f_.interpolation.size(); }
+    Index at(Index scale, Index channel) const { return scale * s_.channels + channel; }
+
+    const Real *padded_row(Index c, Index y) const {
+        return f_.image + (c * s_.height + y) * padded_width<Real>(s_.width) + left_;
+    }
+
+    // Where each stage begins, and how many rows it keeps.
+    void prepare(Index first, Index last) {
+        started_ = false;
+        next_coarse_ = first / 2;
+        last_coarse_ = last == s_.height ? (last + 1) / 2 : last / 2;
+        Index above = first;
+        std::fill(next_total_.begin(), next_total_.end(), Index(0));
+        for (Index i = 0; i <= n_->coarsest; ++i) {
+            above -= f_.fine[i].radius;
+            next_total_[i] = std::max<Index>(0, above);
+        }
+        if (coarse()) above = std::min(above, first - reach());
+        next_flow_ = std::max<Index>(0, above);
+        // Fine scales add up from the coarsest to the finest, and each needs fewer rows than the
+        // one before; a pair of rows may be one ahead.
+        std::fill(flows_.begin(), flows_.end(),
+                  Rows{std::max<Index>(0, first - reach()), last + reach()});
+        Index below = last - 1;
+        for (Index i = 0; i <= n_->coarsest; ++i) {
+            below += f_.fine[i].radius + 1;
+            flows_[i] = {next_total_[i], below};
+        }
+        above = next_flow_ - 1;
+        std::fill(next_smooth_.begin(), next_smooth_.end(), std::max<Index>(0, above));
+        for (Index i = fine_ - 2; i >= 0; --i) {
+            above -= f_.fine[i + 1].radius;
+            next_smooth_[i] = std::max<Index>(0, above);
+        }
+    }
+
+    // The image at scale i, up to row y.
+    void smooth_to(Index i, Index y) {
+        for (y = std::min(y, s_.height - 1); next_smooth_[i] <= y;) {
+            const Index row = next_smooth_[i];
+            const bool two = i < fine_ && row + 1 < s_.height;
+            if (i > 0 && i < fine_) smooth_to(i - 1, row + two + f_.fine[i].radius);
+            for (Index c = 0; c < s_.channels; ++c) {
+                const Ring<Real> &ring = smoothed_[at(i, c)];
+                Real *first = ring.row(row), *second = two ? ring.row(row + 1) : nullptr;
+                if (i >= fine_)
+                    resampler_.interpolate(coarse_plane(f_.coarse_smoothed, i, c), s_, left_, row,
+                                           f_.interpolation, first);
+                else
+                    smooth_rows(
+                        [&](Index r) -> const Real * {
+                            r = reflect(r, s_.height);
+                            return i ? smoothed_[at(i - 1, c)].row(r) : padded_row(c, r);
+                        },
+                        row, width_, f_.fine[i], by_reflection<Real>(width_), blur_, first, second);
+                reflect_margins(first, width_, 1);
+                if (two) reflect_margins(second, width_, 1);
+            }
+            next_smooth_[i] += 1 + two;
+        }
+    }
+
+    // The flows of all scales, up to row y of the pixels.
+    void flow_to(Index y) {
+        for (y = std::min(y, s_.height - 1); next_flow_ <= y; ++next_flow_) {
+            if (!started_) cells(next_flow_);
+            started_ = true;
+            cells(next_flow_ + 1);
+            if (coarse()) emit_coarse_flows(next_flow_);
+        }
+    }
+
+    // One row of cells: J, its eigenvalues, and the fluxes of all scales.
+    void cells(Index y) {
+        const Index up = reflect(y - 1, s_.height), down = reflect(y, s_.height);
+        for (Index i = fine_ - 1; i < scales_; ++i) smooth_to(i, std::max(up, down));
+        // In parts of a row for which all scales fit into the innermost cache.
+        const Index part = 8 * lanes<Real>;
+        for (Index x = 0; x < width_; x += part) {
+            const Index last = std::min(x + part, whole_vectors<Real>(width_));
+            decompose_structure(y, up, down, x ? x + lanes<Real> : 0, last + lanes<Real>);
+            for (Index i : n_->flowing)
+                if (flows_[i].first <= y && y - 1 <= flows_[i].last)
+                    add_fluxes(i, y, up, down, x, last);
+        }
+        for (Index i : n_->flowing)
+            for (Index c = 0; i >= fine_ && flows_[i].has(y - 1) && c < s_.channels; ++c) {
+                Real *flow = flow_[at(i, c)];
+                reflect_margins(flow, width_, resampler_.pixels_around(f_.interpolation));
+                resampler_.decimate_row(flow, f_.interpolation,
+                                        decimated_[at(i - fine_, c)].row(y - 1));
+            }
+    }
+
+    // Fluxes of scale i in a part of a row of cells.
+    void add_fluxes(Index i, Index y, Index up, Index down, Index x, Index last) {
+        const FluxNumbers<Real> &numbers = n_->fluxes[i];
+        for (Index c = 0; c < s_.channels; ++c) {
+            const Index n = at(i, c);
+            // Above the first row of cells there are no pixels, and nobody reads the result.
+            Real *flow = i >= fine_ ? flow_[n] : total_[n].row(y > 0 ? y - 1 : 0);
+            const Real *above = smoothed_[n].row(up) - 1, *below = smoothed_[n].row(down) - 1;
+            const auto add = [&](auto tensor) {
+                flux_row<Real, decltype(tensor)::value, Accuracy::shortcut>(
+                    above, below, eigen_, x, last, numbers, state_[n], carry_[n], flow);
+            };
+            n_->tensor ? add(std::true_type()) : add(std::false_type());
+        }
+    }
+
+    // J and its eigenvalues in a part of a row of cells.
+    void decompose_structure(Index y, Index up, Index down, Index x, Index last) {
+        const Index count = static_cast<Index>(n_->coupled.size());
+        for (Index k = 0; k < count; ++k) {
+            above_[k] = smoothed_[n_->coupled[k]].row(up) - 1;
+            below_[k] = smoothed_[n_->coupled[k]].row(down) - 1;
+        }
+        const Real *local = nullptr;
+        if (f_.sensitivity) local = f_.sensitivity + y * padded_width<Real>(s_.width + 1) + left_;
+        structure_of_cells(above_.data(), below_.data(), n_->coupling.data(), count, local, x, last,
+                           [&](Index at, const Moments<Real> &j) { eigen_.set(at, j, n_->tensor); });
+    }
+
+    // The flows of the coarse scales at all rows of their grid that row y of the pixels completes.
+    void emit_coarse_flows(Index y) {
+        while (next_coarse_ < last_coarse_ &&
+               (2 * next_coarse_ + reach() <= y || y == s_.height - 1)) {
+            const Index row = next_coarse_++;
+            for (Index i : n_->flowing) {
+                if (i < fine_) continue;
+                for (Index c = 0; c < s_.channels; ++c) {
+                    decimate_columns(
+                        [&](Index r) -> const Real * { return decimated_[at(i - fine_, c)].row(r); },
+                        row, s_.height, f_.interpolation, whole_vectors<Real>(half_width_),
+                        change_[0]);
+                    Real *out = coarse_plane(f_.coarse_flows, i, c) +
+                                row * padded_width<Real>((s_.width + 1) / 2);
+                    std::copy(change_[0] + (part_.from - left_) / 2,
+                              change_[0] + (part_.to - left_ + 1) / 2, out + part_.from / 2);
+                }
+            }
+        }
+    }
+
+    Real *coarse_plane(Real *planes, Index i, Index c) const {
+        return planes + at(i - fine_, c) * f_.coarse_plane_size();
+    }
+
+    // Flows of scale i and all coarser ones, added up at scale i.
+    void total_to(Index i, Index y) {
+        for (y = std::min(y, s_.height - 1); next_total_[i] <= y;) {
+            const Index row = next_total_[i];
+            const bool two = row + 1 < s_.height;
+            if (i < n_->coarsest) total_to(i + 1, row + two + f_.fine[i + 1].radius);
+            flow_to(row + two);
+            for (Index c = 0; i < n_->coarsest && c < s_.channels; ++c) {
+                smooth_rows([&](Index r) { return total_[at(i + 1, c)].row(reflect(r, s_.height)); },
+                            row, width_, f_.fine[i + 1], by_reflection<Real>(width_), blur_,
+                            change_[0], two ? change_[1] : nullptr);
+                for (int k = 0; k <= two; ++k) add_to(i, total_[at(i, c)].row(row + k), change_[k]);
+            }
+            next_total_[i] += 1 + two;
+        }
+    }
+
+    // Add what comes from coarser scales to the flow of scale i, if that has one.
+    void add_to(Index i, Real *sum, const Real *change) const {
+        if (!n_->flows[i]) {
+            std::copy(change, change + width_, sum);
+            return;
+        }
+        for (Index x = 0; x < width_; x += lanes<Real>) store(sum + x, load(sum + x) + load(change + x));
+    }
+
+    const FusedFields<Real> &f_;
+    const Shape &s_;
+    const Tiling::Part part_;
+    const Index left_, width_, half_width_, fine_, scales_;
+    const StepNumbers<Real> *n_ = nullptr;
+    std::vector<Rows> flows_;  // rows whose flows are needed, of each scale
+    std::vector<const Real *> above_, below_;
+    std::vector<Flux<Real>> state_;
+    std::vector<Ring<Real>> smoothed_, total_, decimated_;
+    std::vector<Real *> carry_, flow_;  // flows of coarse scales in one row
+    EigenRow<Real> eigen_{};
+    const Real *rows_[2 * longest_radius + 2];
+    BlurScratch<Real> blur_{};
+    Real *change_[2] = {};
+    Resampler<Real> resampler_;
+    bool started_ = false;
+    Index next_flow_ = 0, next_coarse_ = 0, last_coarse_ = 0;
+    std::vector<Index> next_smooth_, next_total_;
+};
+
+}  // namespace INTEGRODIFF_ISA
+}  // namespace integrodiff
