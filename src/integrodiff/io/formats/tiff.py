@@ -393,7 +393,7 @@ def _declared_axes(
             )
         except OmeError as error:
             note = f"the OME-XML {error}; its pages are taken as pages without a stated meaning"
-            return axes, {}, (note,) if pages > 1 else ()
+            return axes, {}, (note,)
         letters = "YX" + "".join(letter for letter, _ in found.axes)
         return found.axes, {k: v for k, v in found.spacing.items() if k in letters}, ()
     letters = "YX" + "".join(letter for letter, _ in axes)
