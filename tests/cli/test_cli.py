@@ -259,7 +259,7 @@ def test_unavailable_engine(
         ("missing.png", None, "there is no such file"),
         ("empty.png", b"", "is empty"),
         ("cut.png", b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes(13)), "damaged or incomplete"),
-        ("text.tif", b"hello", "no PNG, JPEG, TIFF"),
+        ("text.tif", b"hello", "not a PNG, JPEG, TIFF"),
     ],
 )
 def test_unreadable_image(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
@@ -335,7 +335,7 @@ def test_input_is_never_overwritten(noisy_png: Path, tmp_path: Path, link: str) 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("out.gif", [], "suffix '.gif'"),
+        ("out.gif", [], "file extension '.gif'"),
         ("no/out.png", [], "folder does not exist"),
         ("out.png", ["--float"], "float32; write TIFF"),
         ("out.jpg", ["--float"], "write TIFF"),

@@ -253,7 +253,7 @@ def test_pipes(folder: Path, tmp_path: Path) -> None:
     ("data", "options", "code", "message"),
     [
         (b"", [], 3, "error: standard input: is empty"),
-        (b"hello", [], 3, "error: standard input: is by its content no PNG"),
+        (b"hello", [], 3, "error: standard input: this is not a PNG"),
         (b"\x89PNG\r\n\x1a\n1234", ["--format", "tif"], 3, "error: standard input: "),
         (None, ["--float"], 4, "error: standard output: "),
     ],

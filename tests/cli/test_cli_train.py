@@ -320,7 +320,7 @@ def test_unusable_images(photographs: Path, tmp_path: Path, problem: str) -> Non
         folder.mkdir()
     elif problem == "damaged":
         (photographs / "0.png").write_bytes(b"hello")
-        message = "0.png cannot be read as an image"
+        message = "0.png: this is not a PNG"
     before = names(tmp_path)
     result = train("pm", tmp_path / "out.json", folder, "--crop", 25)
     assert result.exit_code == 3

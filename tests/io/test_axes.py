@@ -190,7 +190,9 @@ def test_no_other_file_of_a_data_set_is_opened(tmp_path: Path) -> None:
     (tmp_path / "1.tif").mkdir()  # opening it would fail
     text = ome(pixels("XYZCT", data, Z=1, C=2, T=1))
     tifffile.imwrite(tmp_path / "0.tif", values(5, 7), description=text, metadata=None)
-    assert read_image(tmp_path / "0.tif").axes == "YX"
+    image = read_image(tmp_path / "0.tif")
+    assert image.axes == "YX"
+    assert "a data set of several files" in image.notes[0]
 
 
 # ---- the other formats ----

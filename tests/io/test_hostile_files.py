@@ -209,7 +209,7 @@ def test_folders_that_are_no_image(tmp_path: Path) -> None:
         ({"Rows": 65535, "Columns": 65535}, "claims"),
         ({"Rows": 0}, "without pixels"),
         ({"PhotometricInterpretation": "PALETTE COLOR"}, "PALETTE COLOR"),
-        ({"SamplesPerPixel": 3}, "against its kind"),
+        ({"SamplesPerPixel": 3}, "contradicts its kind"),
         ({"BitsAllocated": 1, "BitsStored": 1}, "bits per sample"),
         ({"HighBit": 7}, "upper bits"),
     ],

@@ -80,8 +80,8 @@ def flipped(data: bytes, position: int) -> bytes:
 
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "is empty"),
-    "text": (lambda: b"not an image at all", "no PNG, JPEG, TIFF"),
-    "gif": (lambda: pillow(Image.fromarray(GREY), "GIF"), "no PNG, JPEG, TIFF"),
+    "text": (lambda: b"not an image at all", "this is not a PNG, JPEG, TIFF"),
+    "gif": (lambda: pillow(Image.fromarray(GREY), "GIF"), "this is not a PNG, JPEG, TIFF"),
     "png header only": (lambda: PNG[:20], "header is damaged"),
     "png cut": (lambda: PNG[: len(PNG) // 2], "damaged or incomplete"),
     "png without end": (lambda: PNG[:-12], "damaged or incomplete"),
@@ -217,8 +217,8 @@ def colour(dtype: str, *, alpha: bool = False) -> ImageFile:
 
 
 UNWRITABLE: list[tuple[str, ImageFile, str]] = [
-    ("a.bmp", grey("uint8"), r"suffix '\.bmp'"),
-    ("a", grey("uint8"), "suffix ''"),
+    ("a.bmp", grey("uint8"), r"file extension '\.bmp' is unknown"),
+    ("a", grey("uint8"), "file extension '' is unknown"),
     ("a.png", grey("float32"), r"float32; write TIFF \(.tif\) instead"),
     ("a.png", grey("int16"), r"write TIFF \(.tif\) instead"),
     ("a.png", grey("uint32"), r"write TIFF \(.tif\) instead"),

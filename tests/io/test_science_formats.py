@@ -21,7 +21,7 @@ from PIL import Image
 
 import integrodiff
 from integrodiff.io import open_image, read_image, write_image
-from integrodiff.io.formats import zarr_slabs
+from integrodiff.io.formats import nifti, zarr_slabs
 
 # ---- pictures ----
 
@@ -148,6 +148,25 @@ def test_nifti_round_trip(tmp_path: Path, suffix: str, kind: Any) -> None:
     assert new.header.extensions == old.header.extensions
     assert np.array_equal(new.affine, affine)
     assert np.array_equal(np.asarray(new.dataobj), samples // 2)
+
+
+def test_compressed_nifti_is_read_forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going back in a compressed file means to decompress it from the start again."""
+    places: list[int] = []
+
+    class Watched(gzip.GzipFile):
+        def seek(self, offset: int, whence: int = 0) -> int:
+            places.append(offset)
+            return super().seek(offset, whence)
+
+    samples = values(7, 6, 5, 4)
+    nibabel.save(nibabel.Nifti1Image(samples, np.eye(4)), tmp_path / "in.nii.gz")
+    monkeypatch.setattr(nifti, "GzipFile", Watched)
+    with open_image(tmp_path / "in.nii.gz") as image:
+        for _ in range(2):
+            places.clear()
+            assert np.array_equal(np.stack(list(image.planes())), samples.T.reshape(20, 6, 7))
+            assert places == sorted(places)
 
 
 def test_nifti_of_other_byte_order_and_name(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ import hashlib
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from integrodiff import ImageFileError
+from integrodiff.io import ImageFile, write_image
 from integrodiff.learning import bsds500, image_folder, noise
 from integrodiff.learning import download as download_module
 from integrodiff.learning.download import verify_bsds500
@@ -59,12 +62,69 @@ def test_what_is_no_training_image(tmp_path: Path) -> None:
     write_images(tmp_path, ["a.png"])
     with pytest.raises(ImageFileError, match="36 x 40 pixels, too few for a crop of 64 x 64"):
         image_folder(tmp_path, size=64)
-    Image.fromarray(np.zeros((40, 40), np.uint16)).save(tmp_path / "a.png")
-    with pytest.raises(ImageFileError, match="more than 8 bits"):
-        image_folder(tmp_path, size=24)
     (tmp_path / "a.png").write_bytes(b"nonsense")
-    with pytest.raises(ImageFileError, match="cannot be read as an image"):
+    with pytest.raises(ImageFileError, match=r"a\.png: this is not a PNG"):
         image_folder(tmp_path, size=24)
+    (tmp_path / "a.png").unlink()
+    for samples, message in (
+        (np.zeros((30, 30, 5), np.uint8), "5 samples per pixel"),
+        (np.full((30, 30), 7.0), "outside of"),
+        (np.full((30, 30), np.nan), "NaN"),
+    ):
+        options: Any = {"planarconfig": "contig"} if samples.ndim == 3 else {}
+        tifffile.imwrite(tmp_path / "a.tif", samples, photometric="minisblack", **options)
+        with pytest.raises(ImageFileError, match=message):
+            image_folder(tmp_path, size=24)
+    (tmp_path / "a.bmp").write_bytes(b"BM")
+    with pytest.raises(ImageFileError, match="convert it to PNG"):
+        image_folder(tmp_path, size=24)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".npy"])
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_images_of_16_bits_equal_those_of_8(
+    tmp_path: Path, suffix: str, channels: tuple[int, ...]
+) -> None:
+    shallow = np.random.default_rng(1).integers(0, 256, (30, 32, *channels)).astype(np.uint8)
+    deep = shallow.astype(np.uint16) * 257
+    deep[0, 0] = 65535
+    shallow[0, 0] = 255
+    for name, samples in (("deep", deep), ("shallow", shallow)):
+        (tmp_path / name).mkdir()
+        write_image(
+            tmp_path / name / f"a{suffix}",
+            ImageFile(pixels=samples, axes="YXS" if channels else "YX"),
+        )
+    found = [image_folder(tmp_path / name, size=24).pixels for name in ("deep", "shallow")]
+    assert np.abs(found[0] - found[1]).max() <= (0.5001 if channels else 1e-4)
+
+
+def test_grey_values_of_other_ranges(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 1, 30 * 30).reshape(30, 30)
+    for samples in (
+        (ramp * 4095).astype(np.uint16),
+        ramp.astype(np.float32),
+        np.stack([ramp, ramp * 0]),  # the first plane of a stack
+        (ramp * 255 - 100).astype(np.int16),
+    ):
+        np.save(tmp_path / "a.npy", samples)
+        assert image_folder(tmp_path, size=30).pixels[0] == pytest.approx(ramp * 255, abs=1.001)
+
+
+def test_colours_become_grey_as_by_pillow(tmp_path: Path) -> None:
+    """Bit for bit, also where sums are rounded."""
+    colours = np.random.default_rng(3).integers(0, 256, (256, 300, 3)).astype(np.uint8)
+    Image.fromarray(colours).save(tmp_path / "a.png")
+    found = image_folder(tmp_path, size=256).pixels[0]
+    grey = np.asarray(Image.fromarray(colours).convert("L"), np.float32)
+    rng = np.random.default_rng(0)
+    left = [int(rng.integers(0, n)) for n in (1, 300 - 256 + 1)][1]
+    assert np.array_equal(found, grey[:, left : left + 256])
+
+
+def test_training_images_are_those_of_the_shipped_models(research_data: Path) -> None:
+    text = (files("integrodiff") / "models" / "data" / "iad-plus.json").read_text("utf-8")
+    assert bsds500("train", research_data).fingerprint in text
 
 
 def test_layouts_of_bsds500(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

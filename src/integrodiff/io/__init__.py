@@ -1,15 +1,16 @@
-"""Image files: read and written page by page, so that nothing is lost in silence.
+"""Image files, read and written page by page; nothing is lost without a note.
 
-What a format cannot hold is refused with a proposal, before anything is computed; what is left
-out by necessity is said in a note. Output files appear whole or not at all. ::
+An image that a format cannot hold is refused before anything is computed, with a proposal;
+metadata the format cannot hold is reported. Output files appear whole or not at all. ::
 
     with open_image(source) as image, create_image(target, image.header) as result:
         for page in image.pages():
             result.write(page.with_pixels(work(page.pixels)))
     print(result.notes)
 
-A stack of any length takes the memory of a few pages. :func:`read_image` and :func:`write_image`
-are the same for images that fit into memory.
+A stack of any length needs the memory of a few pages. :func:`read_image` and :func:`write_image`
+do the same for images that fit into memory. All of them know the axes of an image
+(:mod:`integrodiff.layout`) and, where the file declares it, the spacing of its pixels.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ __all__ = [
 
 @contextmanager
 def open_image(path: str | os.PathLike[str]) -> Iterator[ImageReader]:
-    """Open an image file; its content decides on the format, not its name.
+    """Open an image file; the format follows from its content, not from its name.
 
     Raises
     ------
     ImageFileError
-        If the file cannot be opened, is damaged, or holds something that cannot be denoised or
-        not be read without loss; the message names the file and says what to do.
+        If the file cannot be opened, is damaged, holds no image that can be denoised, or cannot
+        be read without loss; the message names the file and says what to do.
     """
     path = Path(path)
     reader = format_of_content(path).open(path)
@@ -87,7 +88,7 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
 
 
 class create_image:  # noqa: N801 - used like the function open
-    """Create an image file in the format of its name; a context that takes page after page.
+    """Create an image file; a context manager that takes page after page.
 
     The file appears when the block has ended without an error, and nothing is left of it
     otherwise.
@@ -95,20 +96,19 @@ class create_image:  # noqa: N801 - used like the function open
     Parameters
     ----------
     path : path-like
-        Name of the file; its suffix says the format.
+        Name of the file; the format follows the file extension.
     header : ImageHeader
         What it will hold.
     overwrite : bool
         Whether an existing file may be replaced.
     completed : callable, optional
-        Called with the path of the complete file just before it gets its name; what it raises is
-        an error of the output.
+        Called with the path of the complete file just before it gets its name; an exception from
+        it counts as a failure to write.
 
     Attributes
     ----------
     notes : tuple of str
-        After the block: what the format could not carry over besides the pixels, in words for
-        the user.
+        After the block: metadata that the format cannot hold, in words for the user.
 
     Raises
     ------
@@ -174,7 +174,7 @@ class create_image:  # noqa: N801 - used like the function open
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turn all that goes wrong into one error, and leave nothing behind."""
+        """Turn errors of the disk and the format into one type, and leave nothing behind."""
         try:
             yield
         except BaseException as error:
@@ -185,7 +185,7 @@ class create_image:  # noqa: N801 - used like the function open
                 # NumPy only says how much it could write.
                 reason = error.strerror or f"{error}; the disk may be full"
                 problem = f"cannot be written: {reason}"
-            elif isinstance(error, ValueError):  # metadata that the format has no room for
+            elif isinstance(error, ValueError):  # metadata that the format cannot hold
                 problem = f"cannot be written as {self._format.name}: {error}"
             else:
                 raise
@@ -195,12 +195,12 @@ class create_image:  # noqa: N801 - used like the function open
 def write_image(
     path: str | os.PathLike[str], image: ImageFile, *, overwrite: bool = False
 ) -> tuple[str, ...]:
-    """Write an image file in the format that the suffix of its name says.
+    """Write an image file; the format follows the file extension.
 
     Returns
     -------
     tuple of str
-        What the format could not carry over besides the pixels, in words for the user.
+        Metadata that the format cannot hold, in words for the user.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def write_image(
 
 
 def check_output_path(path: Path, *, overwrite: bool) -> Format:
-    """Refuse a path that no image can be written to, whatever the image; return its format.
+    """Return the format of an output path; refuse a path that no image can be written to.
 
     Raises
     ------
@@ -225,8 +225,7 @@ def check_output_path(path: Path, *, overwrite: bool) -> Format:
     if form is None:
         raise output_refusal(
             path,
-            f"the suffix {path.suffix!r} stands for no format that can be written; expected one "
-            f"of {', '.join(SUFFIXES)}",
+            f"the file extension {path.suffix!r} is unknown; expected one of {', '.join(SUFFIXES)}",
         )
     try:
         _refuse_existing(path, form, overwrite=overwrite)
@@ -246,7 +245,7 @@ def check_output_path(path: Path, *, overwrite: bool) -> Format:
 
 
 def _refuse_existing(path: Path, form: Format, *, overwrite: bool) -> None:
-    """Refuse a name that something has already, unless it is a file that may be replaced."""
+    """Refuse a name that is taken, unless by a file that may be replaced."""
     if form.folder:
         if path.exists() or path.is_symlink():
             raise output_refusal(
@@ -263,7 +262,7 @@ def _refuse_existing(path: Path, form: Format, *, overwrite: bool) -> None:
 
 
 def check_output(path: Path, header: ImageHeader, *, overwrite: bool) -> Format:
-    """Refuse a path or format that cannot take the image; return the format.
+    """Return the format of an output path; refuse one that cannot hold the image.
 
     Raises
     ------
@@ -283,11 +282,11 @@ _KEEPS = {
     "exif": ("EXIF data", ("PNG", "JPEG", "WebP", "TIFF")),
     "dpi": ("the resolution", ("PNG", "JPEG", "TIFF")),
 }
-"""Metadata by name: what it is, and the formats that have a place for it."""
+"""Metadata by name: a description, and the formats that can hold it."""
 
 
 def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
-    """Return in words which metadata the format of the output did not take."""
+    """Return in words which metadata the format of the output cannot hold."""
     missing = [
         what
         for name, (what, takers) in _KEEPS.items()

@@ -1,4 +1,4 @@
-"""Reading and writing image files page by page: what all formats share."""
+"""Reading and writing image files page by page: the base classes of all formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from integrodiff.io.image import ImageFile, ImageHeader, Page
 from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
 
-# No compression that is read here makes the data of a noisy image smaller by more than this.
+# No supported compression shrinks the data of a noisy image by a larger factor.
 _LARGEST_RATIO = 1500
 
 _INCOMPLETE = "it is damaged or incomplete. Get it again from its source"
@@ -109,7 +109,7 @@ def parsing(path: Path, what: str) -> Iterator[None]:
 
 
 class ImageReader(ABC):
-    """An open image file: what it holds, and its pages one after the other.
+    """An open image file: its header, and its pages one after the other.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class ImageReader(ABC):
     Attributes
     ----------
     header : ImageHeader
-        What the file holds.
+        Axes, dtype and metadata.
     library_errors : tuple of exception types
         What the library of the format raises over bad data, besides what all raise; see
         :func:`decoding`.
@@ -144,7 +144,7 @@ class ImageReader(ABC):
 
     @abstractmethod
     def _read_header(self) -> ImageHeader:
-        """Open the file; what is to be closed goes into ``self._opened``."""
+        """Open the file; resources to close later go into ``self._opened``."""
 
     @abstractmethod
     def _read_pages(self) -> Iterator[Page]:
@@ -190,14 +190,15 @@ class ImageReader(ABC):
             yield page
 
     def _checked(self, page: Page | None, number: int) -> Page:
-        """Refuse a page that is not what the header said."""
+        """Refuse a page that does not agree with the header."""
         if page is None:
             raise refusal(self.path, f"ends before page {number + 1}; {_INCOMPLETE}")
         found = page.pixels.shape, page.pixels.dtype, page.alpha is not None
         expected = self.layout.plane_shape, self.dtype, self.header.has_alpha
         if found != expected:
             raise refusal(
-                self.path, f"has a page {number + 1} that is not like its header; {_INCOMPLETE}"
+                self.path,
+                f"has a page {number + 1} that does not agree with its header; {_INCOMPLETE}",
             )
         return page
 
@@ -207,7 +208,7 @@ class ImageReader(ABC):
 
 
 class SinglePageReader(ImageReader):
-    """A file of one page, which is decoded when it is opened."""
+    """A file with one page, which is decoded when the file is opened."""
 
     _page: Page
 
@@ -221,9 +222,9 @@ class ImageWriter(ABC):
     Parameters
     ----------
     path : Path
-        The file, which is there already and empty, or the folder.
+        An empty file, or an empty folder.
     header : ImageHeader
-        What it will hold. :meth:`problem` has nothing against it.
+        Axes, dtype and metadata of the image; :meth:`problem` must return None for it.
     """
 
     format: ClassVar[str]
@@ -239,7 +240,7 @@ class ImageWriter(ABC):
             raise
 
     def _start(self) -> None:  # noqa: B027 - some formats have nothing before the pages
-        """Write what comes before the pages; what is to be closed goes into ``self._opened``."""
+        """Write all that precedes the pages; resources to close later go into ``self._opened``."""
 
     @staticmethod
     @abstractmethod
@@ -256,7 +257,7 @@ class ImageWriter(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was changed besides the pixels, in words for the user."""
+        """Changes besides the pixels, in words for the user."""
         return ()
 
 
@@ -314,7 +315,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def refuse_dtype(path: Path, dtype: np.dtype[Any]) -> None:
-    """Refuse numbers that are no grey values."""
+    """Refuse types of numbers that are not supported."""
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
         raise refusal(
             path,

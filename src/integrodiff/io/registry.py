@@ -1,7 +1,7 @@
-"""The formats: how they are recognised, and who reads and writes them.
+"""The formats: how they are recognised, and which modules read and write them.
 
-A format is one line of the table and one module, which has a ``Reader`` and a ``Writer``. The
-module is imported when a file needs it, so that packages for other formats need not be there.
+A format is one entry of a table and one module, which has a ``Reader`` and a ``Writer``. The module
+is imported when a file needs it, so that the packages for other formats need not be installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from integrodiff.install import install_first
 from integrodiff.io.access import ImageReader, ImageWriter, output_refusal, refusal
 
 _HEAD = 600
-"""Bytes that are looked at: a NIfTI header, and some more."""
+"""Bytes that are read to recognise a format: a NIfTI header, and some more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +30,14 @@ class Format:
     name : str
         Its name.
     suffixes : tuple of str
-        Endings of file names, in lower case, that stand for it.
+        Its file extensions, in lower case.
     begins : callable
         Whether the first bytes of a file are those of this format.
     module : str
         The module that reads and writes it.
     package, extra : str, optional
-        The package it needs that does not come with every installation, and the extra of this
-        package that brings it.
+        The package it needs that not every installation has, and the extra of this package that
+        installs it.
     folder : bool
         Whether an image is a folder of files.
     """
@@ -52,7 +52,7 @@ class Format:
 
     @property
     def missing(self) -> str | None:
-        """What must be installed first, in words, or None if all is there."""
+        """What must be installed first, in words for the user; None if nothing is missing."""
         if self.package is None or self.extra is None or has_package(self.package):
             return None
         return install_first(f"the format {self.name}", self.package, self.extra)
@@ -65,7 +65,7 @@ class Format:
         return reader(path)
 
     def writer(self, path: Path) -> type[ImageWriter]:
-        """Return what writes files of this format."""
+        """Return the class that writes files of this format."""
         if self.missing is not None:
             raise output_refusal(path, self.missing)
         writer: type[ImageWriter] = import_module(self.module).Writer
@@ -149,24 +149,24 @@ FORMATS = (
 """All formats that can be read and written."""
 
 SUFFIXES = {suffix: form for form in FORMATS for suffix in form.suffixes}
-"""The formats by the endings of file names."""
+"""The formats by file extension."""
 
 _ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
 
 
 def format_of_name(path: Path) -> Format | None:
-    """Return the format that the name of a file stands for, if any."""
+    """Return the format that follows from a file extension, if any."""
     name = path.name.lower()
     return next((form for suffix, form in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 def format_of_content(path: Path) -> Format:
-    """Return the format that the first bytes of a file say.
+    """Return the format of a file, recognised by its first bytes.
 
     Raises
     ------
     ImageFileError
-        If there is no such file, if it cannot be opened, or if it is of no known format.
+        If there is no such file, if it cannot be opened, or if its format is unknown.
     """
     try:
         mode = path.stat().st_mode
@@ -189,17 +189,17 @@ def format_of_content(path: Path) -> Format:
             return form
     *names, last = [form.name for form in FORMATS if not form.folder]
     raise refusal(
-        path, f"is by its content no {', '.join(names)} or {last} file; convert it to one of them"
+        path, f"this is not a {', '.join(names)} or {last} file; convert it to one of these formats"
     )
 
 
 def is_image_folder(path: Path) -> bool:
-    """Return whether a path is a folder that is one image, and not one with image files in it."""
+    """Return whether a folder is one image, such as OME-Zarr, and not a folder of images."""
     form = format_of_name(path)
     named = form is not None and form.folder
     try:
         return path.is_dir() and (named or _holds_zarr(path))
-    except (OSError, ValueError):  # what is wrong is reported when it is opened
+    except (OSError, ValueError):  # reported when it is opened
         return False
 
 

@@ -1,8 +1,10 @@
 """Clean images for training and evaluation, and the noise that is added to them.
 
-The recipe: images are sorted by their number (or name). Image k becomes grey by Pillow's
-conversion to ``L``; a generator with seed k says where its crop starts. The noise of image k at
-level s comes from a generator with seed (s, k) and is never clipped. So every run sees the same.
+The recipe: images are sorted by their number (or name). Of image k the first plane is read, and
+becomes grey as by Pillow's conversion to ``L``; grey values beyond 8 bits are mapped to [0, 255] by
+the rule of :mod:`integrodiff.grey_range`. A generator with seed k chooses where its crop starts.
+The noise of image k at level s comes from a generator with seed (s, k) and is never clipped. So
+every run sees the same.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.errors import ImageFileError
+from integrodiff.grey_range import grey_range
+from integrodiff.io import SUFFIXES, format_of_name, open_image
 
 DATA_VARIABLE = "INTEGRODIFF_DATA"
 PAPER_LEVELS = (10, 20, 30, 40, 50, 60)
 CROP = 256
 
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"}
+_GREY_WEIGHTS = (19595, 38470, 7471)
+"""Weights of red, green and blue in the luma of ITU-R 601, times 2**16."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,8 @@ def bsds500(split: str, folder: Path | None = None, count: int | None = None) ->
 def image_folder(folder: Path, size: int = CROP, count: int | None = None) -> CleanImages:
     """Return one crop of each image in a folder (not in folders below it).
 
+    All formats of :mod:`integrodiff.io` are read; of a stack, the first plane.
+
     Raises
     ------
     FileNotFoundError
@@ -102,9 +110,12 @@ def image_folder(folder: Path, size: int = CROP, count: int | None = None) -> Cl
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+    names = sorted(folder.iterdir())
+    if bitmaps := [path for path in names if path.suffix.lower() == ".bmp"]:
+        raise ImageFileError(f"{bitmaps[0]} is a BMP file, which is not read; convert it to PNG")
+    paths = [path for path in names if format_of_name(path) is not None]
     if not paths:
-        raise FileNotFoundError(f"{folder} has no image ({', '.join(sorted(_SUFFIXES))})")
+        raise FileNotFoundError(f"{folder} has no image ({', '.join(sorted(SUFFIXES))})")
     return _crops(paths[:count], size, f"grey crops of {size} x {size} from a folder")
 
 
@@ -133,20 +144,9 @@ def find_bsds500(folder: Path | None) -> Path:
 
 def _crops(paths: Sequence[Path], size: int, source: str) -> CleanImages:
     """Read, convert to grey, and crop."""
-    from PIL import Image, UnidentifiedImageError
-
     crops = []
     for index, path in enumerate(paths):
-        try:
-            with Image.open(path) as picture:
-                if picture.mode.startswith(("I", "F")):
-                    raise ImageFileError(
-                        f"{path} has more than 8 bits per pixel, which training does not take; "
-                        "convert it to 8 bits"
-                    )
-                grey = np.asarray(picture.convert("L"), np.float32)
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise ImageFileError(f"{path} cannot be read as an image: {error}") from error
+        grey = _grey_plane(path)
         if min(grey.shape) < size:
             raise ImageFileError(
                 f"{path} has {grey.shape[1]} x {grey.shape[0]} pixels, too few for a crop of "
@@ -157,3 +157,46 @@ def _crops(paths: Sequence[Path], size: int, source: str) -> CleanImages:
         left = int(rng.integers(0, grey.shape[1] - size + 1))
         crops.append(grey[top : top + size, left : left + size])
     return CleanImages(np.stack(crops), tuple(path.name for path in paths), source)
+
+
+def _grey_plane(path: Path) -> NDArray[np.float32]:
+    """Return the first plane of an image file as grey values on the scale [0, 255]."""
+    with open_image(path) as image:
+        plane = next(image.planes())
+        white_is_zero = image.header.metadata.white_is_zero
+    if plane.ndim == 3 and plane.shape[-1] != len(_GREY_WEIGHTS):
+        raise ImageFileError(
+            f"{path} has {plane.shape[-1]} samples per pixel; training takes grey and RGB images"
+        )
+    if plane.dtype == np.uint8:
+        values = _grey(plane).astype(np.float32)
+    else:
+        values = _grey(_on_the_scale_of_8_bits(path, plane))
+    return 255 - values if white_is_zero else values
+
+
+def _on_the_scale_of_8_bits(path: Path, plane: NDArray[Any]) -> NDArray[np.float32]:
+    """Return grey values of another range on the scale [0, 255]."""
+    if not np.isfinite(plane).all():
+        raise ImageFileError(f"{path} has NaN or infinite values; replace them first")
+    try:
+        data_range = grey_range(plane, 0.0)
+    except ValueError as error:
+        raise ImageFileError(
+            f"{path} has floating-point values outside of [0, 1]; scale it to [0, 1], or save it "
+            "as integers"
+        ) from error
+    lowest = min(float(plane.min()), 0.0)
+    return ((plane.astype(np.float64) - lowest) * (255 / data_range)).astype(np.float32)
+
+
+def _grey(plane: NDArray[Any]) -> NDArray[Any]:
+    """Return the luma of ITU-R 601 as Pillow computes it: to 16 bits, rounded for integers."""
+    if plane.ndim == 2:
+        return plane
+    weights = np.array(_GREY_WEIGHTS)
+    if plane.dtype == np.uint8:
+        total: NDArray[Any] = plane.astype(np.int64) @ weights
+        return (total + 2**15) >> 16
+    mean: NDArray[Any] = plane @ (weights / 2**16).astype(np.float32)
+    return mean

@@ -1,7 +1,9 @@
 """DICOM, through pydicom. Frames are read and written one by one, all other elements are kept.
 
 Values are the stored ones: slope and intercept stay as they are. The result is a derived image in
-the sense of the standard, so it gets an identity of its own and names its source.
+the sense of the standard, so it gets a new identity and a reference to its source. The element of
+the pixels is written here: pydicom takes a seekable buffer of all frames, which would first have to
+be written to a second file.
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ _WHITE_IS_ZERO, _COLOUR = "MONOCHROME1", "RGB"
 _GREY = (_WHITE_IS_ZERO, "MONOCHROME2")
 _KINDS = (*_GREY, _COLOUR, "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _LARGEST = 2**32 - 2
-"""Bytes of pixels that an element can count."""
+"""Largest number of bytes in an element."""
 
-# Elements about the encoding of frames, or sums over them, that a new file does not have.
+# Elements about the encoding of frames, or their extremes, that are not true for a new file.
 _DROPPED = (
     "ExtendedOffsetTable",
     "ExtendedOffsetTableLengths",
@@ -60,7 +62,7 @@ _DROPPED = (
     "SmallestImagePixelValue",
 )
 _BEHIND_PIXELS = 0x7FE00008
-"""From here on there are only pixels, signatures of what is changed now, and padding."""
+"""From here on there are only pixels, padding, and signatures that are no longer valid."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,7 +74,7 @@ class DicomDetails(FormatDetails):
 
     @property
     def only_here(self) -> str | None:
-        """What a file of another format goes without, in words for the user."""
+        """The metadata that is lost in a file of another format, in words for the user."""
         return "all that the DICOM file says about patient, study and geometry"
 
 
@@ -99,7 +101,9 @@ class Reader(ImageReader):
         samples = _number(self.path, dataset, "SamplesPerPixel")
         dtype = _dtype(self.path, dataset)
         if samples != (1 if kind in _GREY else 3):
-            raise refusal(self.path, f"has {samples} samples per pixel, against its kind {kind}")
+            raise refusal(
+                self.path, f"has {samples} samples per pixel, which contradicts its kind {kind}"
+            )
         if frames < 1:
             raise refusal(self.path, f"is damaged: it has {frames} frames")
         refuse_no_pixels(self.path, size)
@@ -146,8 +150,8 @@ def _refuse_syntax(path: Path, syntax: UID) -> None:
     if not decoder.is_available:
         raise refusal(
             path,
-            f"has pixels compressed as {syntax.name}, and no package that decodes them is there: "
-            f"pip install 'pylibjpeg[all]'. {remedy}",
+            f"has pixels compressed as {syntax.name}, and no package that decodes them is "
+            f"installed: pip install 'pylibjpeg[all]'. {remedy}",
         )
 
 
@@ -199,7 +203,7 @@ def _dtype(path: Path, dataset: Dataset) -> np.dtype[Any]:
 
 
 def _notes(dataset: Dataset, kind: str, syntax: UID) -> tuple[str, ...]:
-    """Say what is not as it was in the file, or not as other programs show it."""
+    """Report what differs from the file, or from what other programs show."""
     notes = []
     slope = float(dataset.get("RescaleSlope") or 1)
     intercept = float(dataset.get("RescaleIntercept") or 0)

@@ -33,7 +33,7 @@ class JpegDetails(FormatDetails):
 
     @property
     def only_here(self) -> str | None:
-        """What a file of another format goes without, in words for the user."""
+        """The metadata that is lost in a file of another format, in words for the user."""
         return None if self.comment is None else "the JPEG comment"
 
 

@@ -51,8 +51,8 @@ class NiftiDetails(FormatDetails):
 
     @property
     def only_here(self) -> str | None:
-        """What a file of another format goes without, in words for the user."""
-        return "the geometry and all else that the NIfTI header says"
+        """The metadata that is lost in a file of another format, in words for the user."""
+        return "the geometry and all other fields of the NIfTI header"
 
 
 class Reader(ImageReader):
@@ -128,7 +128,7 @@ def _spacing(header: Any, axes: str) -> dict[str, Spacing]:
 
 
 def _scaling_note(header: Any) -> tuple[str, ...]:
-    """Say that the values are not those that other programs show, if so."""
+    """Report that other programs show scaled values, if they do."""
     slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
     if not np.isfinite([slope, intercept]).all() or slope == 0 or (slope, intercept) == (1, 0):
         return ()
@@ -140,7 +140,7 @@ def _scaling_note(header: Any) -> tuple[str, ...]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep nibabel from writing to the terminal; headers it repairs in silence it would log."""
+    """Keep nibabel from logging to the terminal which headers it repairs."""
     logger: logging.Logger = imageglobals.logger
     disabled, logger.disabled = logger.disabled, True
     try:

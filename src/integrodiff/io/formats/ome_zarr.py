@@ -90,7 +90,7 @@ class Reader(ImageReader):
         if array:
             files |= _metadata_files(self.path, array)
         _refuse_codecs(self.path, files, array)
-        # The codec of version 3 is chosen by name; version 2 knows no choice.
+        # The codec of version 3 can be replaced by name, that of version 2 cannot.
         with zarr.config.set({"codecs.blosc": f"{__name__}.CheckedBlosc"}):
             store = CheckedStore(self.path / array, read_only=True)
             self._array = zarr.open_array(store, mode="r")
@@ -136,7 +136,7 @@ def refuse_cut_blosc(data: bytes) -> None:
 
 
 class CheckedBlosc(BloscCodec):
-    """Blosc in version 3 of the format, which looks at the length of data first."""
+    """Blosc in version 3 of the format, with a check of the length of the data."""
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
         refuse_cut_blosc(chunk_bytes.to_bytes())
@@ -144,7 +144,7 @@ class CheckedBlosc(BloscCodec):
 
 
 class CheckedStore(LocalStore):
-    """The files of an array, whose lengths are looked at first if Blosc made them."""
+    """The files of an array; chunks compressed by Blosc are checked for their length first."""
 
     blosc = False
 
@@ -267,7 +267,7 @@ def _array_shape(root: Path, files: dict[str, Any], array: str) -> tuple[int, ..
 
 
 def _stored(root: Path, array: str) -> tuple[int, int]:
-    """Return size and number of all chunks; refuse what is no file of this folder."""
+    """Return size and number of all chunks; refuse links that lead out of the folder."""
     total, count = 0, 0
     for path in (root / array).rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
@@ -281,7 +281,7 @@ def _stored(root: Path, array: str) -> tuple[int, int]:
 
 
 def _missing_note(array: Any, stored: int) -> tuple[str, ...]:
-    """Say that chunks are missing, which may be meant so."""
+    """Report missing chunks, which may be intended."""
     sides = zip(array.shape, array.shards or array.chunks, strict=True)
     expected = prod(-(-length // side) for length, side in sides)
     if stored >= expected:
@@ -463,12 +463,12 @@ class Writer(ImageWriter):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was changed besides the pixels, in words for the user."""
+        """Changes besides the pixels, in words for the user."""
         return self._notes
 
 
 def _set_dtype(content: dict[str, Any], dtype: np.dtype[Any]) -> None:
-    """Let the metadata of an array name another dtype, where it is another."""
+    """Set the dtype in the metadata of an array."""
     if "dtype" in content:
         if native(np.dtype(content["dtype"])) != dtype:
             content["dtype"] = dtype.newbyteorder("<").str

@@ -1,4 +1,4 @@
-"""What PNG, JPEG and WebP share: they are read and written through Pillow."""
+"""Code shared by PNG, JPEG and WebP, which are read and written through Pillow."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def resolution(picture: Image.Image) -> tuple[float, float] | None:
 
 
 def common_metadata(picture: Image.Image) -> dict[str, Any]:
-    """Return what all of these formats keep in the same way."""
+    """Return the metadata that all of these formats hold."""
     icc_profile, exif, xmp = (picture.info.get(name) for name in ("icc_profile", "exif", "xmp"))
     try:
         orientation = int(picture.getexif().get(_ORIENTATION, 1))
@@ -90,7 +90,7 @@ class PillowWriter(ImageWriter):
         """Write the samples, and the metadata of the header."""
 
     def _displayed(self, page: Page) -> NDArray[Any]:
-        """Return the samples in the sense of these formats, where zero is black."""
+        """Return the samples as these formats store them, with zero for black."""
         if self.header.metadata.white_is_zero:
             page = page.with_pixels(np.iinfo(page.pixels.dtype).max - page.pixels)
         return page.samples

@@ -62,7 +62,7 @@ class PngDetails(FormatDetails):
 
     @property
     def only_here(self) -> str | None:
-        """What a file of another format goes without, in words for the user."""
+        """The metadata that is lost in a file of another format, in words for the user."""
         if all(name == b"sRGB" for name, _ in self.chunks):
             return None
         return "text and colour space chunks of the PNG file"
@@ -164,7 +164,7 @@ def _png_header(path: Path) -> tuple[int, int]:
     with path.open("rb") as stream:
         head = stream.read(26)
     if len(head) < 26 or head[12:16] != b"IHDR":
-        raise refusal(path, "is no complete PNG file: its header is damaged or missing")
+        raise refusal(path, "is not a complete PNG file: its header is damaged or missing")
     return head[24], head[25]
 
 
@@ -173,7 +173,7 @@ def _deep_samples(path: Path) -> NDArray[Any]:
     from imagecodecs import png_decode
 
     data = path.read_bytes()
-    # What the other chunks say is not for the decoder, which would complain to the terminal.
+    # Other chunks are withheld from the decoder, which would print warnings about them.
     kept = (*_CRITICAL, b"tRNS")
     parts = [whole for kind, whole in _split(io.BytesIO(data)) if kind in kept]
     samples: NDArray[Any] = png_decode(data[:_SIGNATURE] + b"".join(parts))
@@ -181,7 +181,7 @@ def _deep_samples(path: Path) -> NDArray[Any]:
 
 
 def _refuse_missing_rows(path: Path, size: tuple[int, int], depth: int, colour_type: int) -> None:
-    """Refuse a file with fewer rows than its header says; Pillow would make the others black."""
+    """Refuse a file with fewer rows than its header says; Pillow would fill in black ones."""
     bits = depth * _SAMPLES[colour_type]
     with path.open("rb") as stream:
         head = stream.read(29)
@@ -203,7 +203,7 @@ def _refuse_missing_rows(path: Path, size: tuple[int, int], depth: int, colour_t
 def _png_page(
     picture: Image.Image, depth: int, deep: NDArray[Any] | None
 ) -> tuple[Page, tuple[str, ...]]:
-    """Return the page and notes; a palette or a transparent colour is written out."""
+    """Return the page and notes; palettes and transparent colours are expanded."""
     key = picture.info.get("transparency")
     if isinstance(key, str):  # Pillow keeps text chunks, of whatever name, in the same place
         key = None
@@ -219,7 +219,7 @@ def _png_page(
         notes = (f"the grey values of {depth} bits were expanded to 8 bits",)
     if key is None or picture.mode in ("LA", "RGBA"):
         return _page(samples), notes
-    # Denoised pixels never meet the transparent colour again, so it becomes an alpha channel.
+    # Denoised pixels no longer equal the transparent colour, so it becomes an alpha channel.
     scale = 255 // (2**depth - 1) if depth < 8 else 1
     transparent = samples == np.multiply(key, scale)
     if samples.ndim == 3:

@@ -59,7 +59,7 @@ _COMPRESSIONS = (_NONE, 5, _JPEG, 8, 32773, 32946, 34925, 34926, 50000)
 """None, LZW, JPEG, deflate, PackBits, deflate again, LZMA, and Zstandard by two numbers."""
 
 _PLAIN_KINDS = ("generic", "uniform", "shaped", "imagej", "geotiff")
-"""Ways of tifffile to see the pages of a file that leave the pages as they are."""
+"""Kinds of series in tifffile whose pages can be written again one by one."""
 
 _RESOLUTIONS = (72, 96, 100, 150, 200, 240, 300, 350, 360, 400, 600, 720, 1200, 2400)
 """Pixels per inch for screens and paper. Like one pixel per unit, which programs write where they
@@ -180,7 +180,7 @@ def _colour_table(page: TiffPage) -> NDArray[Any] | None:
 
 
 def _notes(page: TiffPage) -> tuple[str, ...]:
-    """Return what is not as it was in the file."""
+    """Report how the pixels differ from those in the file."""
     notes = []
     if page.photometric == _PALETTE:
         notes.append("the palette was expanded to RGB colours")
@@ -191,9 +191,9 @@ def _notes(page: TiffPage) -> tuple[str, ...]:
 
 @contextmanager
 def _listening(path: Path) -> Iterator[list[str]]:
-    """Collect tifffile's warnings in place of the terminal; its errors refuse the file.
+    """Collect the warnings that tifffile logs, and refuse the file if it logs an error.
 
-    Some errors of tifffile are messages only, and the file would then be read in part.
+    After some errors tifffile only logs a message, and would read the file in part.
     """
     warnings: list[str] = []
     errors: list[str] = []
@@ -270,7 +270,7 @@ def _only_series(path: Path, tif: TiffFile, pages: list[TiffPage]) -> TiffPageSe
 
 
 def _refuse_kinds(path: Path, page: TiffPage) -> None:
-    """Refuse what is no image with Gaussian noise, and what cannot be written again."""
+    """Refuse files that are no grey or colour images, and those that cannot be written again."""
     if page.bitspersample == 1:
         raise refusal(
             path,
@@ -393,7 +393,7 @@ def _declared_axes(
             )
         except OmeError as error:
             note = f"the OME-XML {error}; its pages are taken as pages without a stated meaning"
-            return axes, {}, (note,) if pages > 1 else ()
+            return axes, {}, (note,)
         letters = "YX" + "".join(letter for letter, _ in found.axes)
         return found.axes, {k: v for k, v in found.spacing.items() if k in letters}, ()
     letters = "YX" + "".join(letter for letter, _ in axes)

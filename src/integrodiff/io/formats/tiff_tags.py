@@ -1,4 +1,4 @@
-"""The tags of TIFF pages: which of them a file of denoised pixels keeps."""
+"""The tags of TIFF pages, and which of them are kept for denoised pixels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TAGS_FOR_ALL = (274, 700, 34675, 305)
 
 
 class TiffPageTags(NamedTuple):
-    """What one page of a TIFF file says about itself, besides its layout."""
+    """The tags of one page of a TIFF file, except for those of its layout."""
 
     tags: tuple[TiffTagTuple, ...] = ()
     resolution: tuple[Any, Any] | None = None
@@ -66,7 +66,7 @@ class TiffDetails(FormatDetails):
 
     @property
     def only_here(self) -> str | None:
-        """What a file of another format goes without, in words for the user."""
+        """The metadata that is lost in a file of another format, in words for the user."""
         says_more = any(
             code not in (*_TAGS_FOR_ALL, *page.in_exif) and not str(value).startswith('b\'{"shape"')
             for page in self.pages
@@ -101,7 +101,7 @@ _OME_BITS = re.compile(rb'(<(?:\w+:)?Pixels\b[^>]*?) SignificantBits="\d+"')
 
 
 def page_tags(page: TiffPage) -> TiffPageTags:
-    """Return what a page says about itself."""
+    """Return the tags of a page that are kept."""
     tags: list[TiffTagTuple] = []
     for tag in page.tags:
         if tag.code not in COPIED:
@@ -142,7 +142,7 @@ def _description(text: bytes) -> bytes:
 
 
 def tiff_metadata(details: TiffDetails) -> Metadata:
-    """Return what other formats can take over, from the first page."""
+    """Return the metadata of the first page that other formats can hold too."""
     first = details.pages[0]
     values = {code: value for code, _, _, value, _ in first.tags}
     orientation = values.get(ORIENTATION, b"")
@@ -175,7 +175,7 @@ def _block(details: TiffDetails) -> bytes | None:
 
 
 def _dpi(page: TiffPageTags) -> tuple[float, float] | None:
-    """Return the resolution in pixels per inch, if the file says so."""
+    """Return the resolution in pixels per inch, if the file has one."""
     per_inch = {_INCH: 1.0, _CENTIMETRE: 2.54}.get(page.resolution_unit)
     if per_inch is None or page.resolution is None:
         return None
@@ -184,7 +184,7 @@ def _dpi(page: TiffPageTags) -> tuple[float, float] | None:
 
 
 def tag_notes(pages: list[TiffPage], details: TiffDetails) -> tuple[str, ...]:
-    """Return what the file has besides its pixels that a new file will not have."""
+    """Report the tags of a file that a new file will not have."""
     lost = sorted(
         {
             tag.name

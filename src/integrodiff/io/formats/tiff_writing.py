@@ -124,7 +124,7 @@ class Writer(ImageWriter):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was changed besides the pixels, in words for the user."""
+        """Changes besides the pixels, in words for the user."""
         return self._notes
 
 
