@@ -244,6 +244,7 @@ def test_processors_are_divided(
     assert _split(wanted, files, processors, threads) == expected
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_no_task_with_it() -> None:
     ends: dict[int, Any] = {}
     progress = []
@@ -274,6 +275,7 @@ def test_processes_have_the_threads_they_are_given(monkeypatch: pytest.MonkeyPat
     assert "INTEGRODIFF_THREADS" not in os.environ
 
 
+@pytest.mark.slow
 def test_several_jobs_give_what_one_gives(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
