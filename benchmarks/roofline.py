@@ -78,8 +78,8 @@ def step_work(evolution: Evolution) -> Result:
     }
 
 
-# The same in the fused kernels (tile.hpp, cells.hpp and resample.hpp in native/steps). A power of two: its
-# argument, three to reduce it, four products and sums, and one to put the exponent back.
+# The same in the fused kernels (tile.hpp, cells.hpp and resample.hpp in native/steps). A power of
+# two: its argument, three to reduce it, four products and sums, and one to put the exponent back.
 _POWER = 1 + 3 + 8 + 1
 FUSED_STRUCTURE = 2 + 8  # two differences; three sums of weighted products
 EIGENVALUES = {"tensor": 13, "trace": 2}
