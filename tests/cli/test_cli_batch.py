@@ -197,6 +197,16 @@ def test_a_missing_file_among_others(folder: Path, tmp_path: Path) -> None:
     assert [file["status"] for file in json.loads(result.stdout)["files"]] == ["done", "failed"]
 
 
+@pytest.mark.usefixtures("one_process")
+def test_a_pipe_among_the_files_is_refused_at_once(folder: Path, tmp_path: Path) -> None:
+    """Neither its length nor its hash would ever be known."""
+    os.mkfifo(folder / "pipe.png")
+    result = denoise(folder, tmp_path / "out", "--resume", "--json", "-")
+    assert result.exit_code == 5
+    assert f"error: {folder / 'pipe.png'}: is not a regular file" in result.stderr
+    assert names(tmp_path / "out") == ["a.png", "b.tif"]
+
+
 def test_report_about_one_file(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "o.tif"
     result = denoise(folder / "b.tif", out, "--json", "-", "--quiet")
@@ -244,6 +254,7 @@ def test_processors_are_divided(
     assert _split(wanted, files, processors, threads) == expected
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_no_task_with_it() -> None:
     ends: dict[int, Any] = {}
     progress = []
@@ -274,6 +285,7 @@ def test_processes_have_the_threads_they_are_given(monkeypatch: pytest.MonkeyPat
     assert "INTEGRODIFF_THREADS" not in os.environ
 
 
+@pytest.mark.slow
 def test_several_jobs_give_what_one_gives(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

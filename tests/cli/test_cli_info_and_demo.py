@@ -17,6 +17,7 @@ from integrodiff import engines
 from integrodiff.engines.torch import TorchEngine
 
 
+@pytest.mark.slow
 def test_installed_command(tmp_path: Path) -> None:
     source = tmp_path / "in.png"
     Image.fromarray(values(HEIGHT, WIDTH)).save(source)
@@ -81,6 +82,7 @@ def test_info_survives_a_broken_installation(monkeypatch: pytest.MonkeyPatch) ->
     assert "cannot be loaded (libtorch.so" in result.stdout
 
 
+@pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     target = tmp_path / "demo.png"
     words = ("demo", "--output", target, "--engine", "numpy", "--sigma", "50", "--seed", "0")

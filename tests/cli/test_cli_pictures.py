@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -238,12 +238,9 @@ def test_explain_refuses(
 
 
 def test_explain_without_matplotlib(
-    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: dict[str, Path], tmp_path: Path, without_package: Callable[[str], None]
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else find(name)
-    )
+    without_package("matplotlib")
     result = run("explain", files["noisy"], "--output", tmp_path / "why.png")
     assert result.exit_code == 2
     assert "[plot]" in result.stderr

@@ -201,6 +201,7 @@ def test_killed_as_the_output_gets_its_name(
     assert resume(folder)[0] == expected
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     """SIGKILL for all processes, after the first output has appeared."""
     (tmp_path / "in").mkdir()

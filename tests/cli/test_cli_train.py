@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -292,11 +292,10 @@ def test_crop_is_for_own_images(tmp_path: Path) -> None:
     assert "--crop is for --images" in result.stderr
 
 
-def test_missing_torch(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "torch" else find(name, *a)
-    )
+def test_missing_torch(
+    photographs: Path, tmp_path: Path, without_package: Callable[[str], None]
+) -> None:
+    without_package("torch")
     result = train("pm", tmp_path / "out.json", photographs)
     assert result.exit_code == 2
     assert "needs PyTorch" in result.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nibabel
@@ -24,10 +24,8 @@ from integrodiff.io import (
     create_image,
     open_image,
     read_image,
-    registry,
     write_image,
 )
-from integrodiff.io.formats import png
 
 # ---- missing packages ----
 
@@ -42,12 +40,11 @@ from integrodiff.io.formats import png
     ],
 )
 def test_missing_packages_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str, extra: str
+    tmp_path: Path, without_package: Callable[[str], None], name: str, package: str, extra: str
 ) -> None:
     image = read_image(FOLDER / name)
     message = rf"needs the package {package}: pip install .*\[{extra}\]'"
-    for module in (registry, png):
-        monkeypatch.setattr(module, "has_package", lambda name: False)
+    without_package(package)
     with pytest.raises(ImageFileError, match=message):
         read_image(FOLDER / name)
     with pytest.raises(ImageFileError, match=message):
@@ -55,12 +52,6 @@ def test_missing_packages_are_named(
     result = run("denoise", FOLDER / name, tmp_path / "out.tif", "--sigma", 9)
     assert result.exit_code == 3
     assert f"[{extra}]'" in result.stderr
-
-
-def test_missing_codec_of_tiff_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tifffile.TIFF, "DECOMPRESSORS", {1: None, 8: None}, raising=False)
-    with pytest.raises(ImageFileError, match=r"LZW.*pip install .*\[codecs\]'"):
-        read_image(FOLDER / "lzw.tif")
 
 
 PLAIN_INSTALLATION = """

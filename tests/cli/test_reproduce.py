@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import run
+from full_disk import full_disk
 from image_samples import crops
 from PIL import Image
 from typer.testing import Result
@@ -306,12 +307,9 @@ def test_refusals(
 
 @pytest.mark.parametrize("missing", ["matplotlib", "torch"])
 def test_missing_packages(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+    data: Path, tmp_path: Path, without_package: Callable[[str], None], missing: str
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == missing else find(name, *a)
-    )
+    without_package(missing)
     extra = "plot" if missing == "matplotlib" else "train"
     result = reproduce(data, tmp_path / "out", "figure1", "--train")
     assert result.exit_code == 2
@@ -343,20 +341,14 @@ def test_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_full_disk_leaves_old_results(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_old_results(data: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()
     (output / "figure1.json").write_text("old")
-
-    def full(*_: object, **__: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("integrodiff.reproduction._results.json.dumps", full)
-    result = reproduce(data, output, "figure1")
+    with full_disk():
+        result = reproduce(data, output, "figure1")
     assert result.exit_code == 4
-    assert f"{output}: cannot be written: No space left on device" in result.stderr
+    assert f"{output}: cannot be written: File too large" in result.stderr
     assert names(output) == ["figure1.json"]
     assert (output / "figure1.json").read_text() == "old"
 

@@ -11,6 +11,7 @@ import pytest
 FUZZ = Path(__file__).parents[2] / "fuzz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "options"),
     [

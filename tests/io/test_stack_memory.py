@@ -35,6 +35,7 @@ WRITERS: dict[str, Callable[[Path, Stack], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_memory_does_not_grow_with_the_number_of_pages(tmp_path: Path, suffix: str) -> None:
     memory = []

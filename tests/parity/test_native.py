@@ -214,6 +214,7 @@ def _total(image: Any) -> float:
     return float(ENGINES["native"].evolve(image, load_model("iad").evolution(25.0)).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_forked_and_spawned_processes(method: str) -> None:
@@ -245,6 +246,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_interrupt_from_the_keyboard() -> None:
     """All steps would take minutes, which the time limit does not allow for."""
     command = [sys.executable, "-c", INTERRUPTED]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from integrodiff import ENGINE_NAMES, MODEL_NAMES, EngineUnavailableError, denoi
 from integrodiff.engines import ENGINES, get_engine
 from integrodiff.engines.gpu import driver_has_gpu
 from integrodiff.engines.torch import TorchEngine
+from integrodiff.stages import Evolution
 
 FAST_ENGINES = [name for name in RUNNABLE_ENGINES if name != "numpy"]
 DOUBLE, SINGLE = 1e-9, 2e-3
@@ -42,37 +43,39 @@ def awkward_images() -> dict[str, NDArray[np.float64]]:
     }
 
 
-@pytest.mark.parametrize("engine", FAST_ENGINES)
+# The reference takes longest, so that it is computed once for all engines.
+
+
 @pytest.mark.parametrize("kind", sorted(awkward_images()))
 @pytest.mark.parametrize("model_name", MODEL_NAMES)
-def test_agrees_with_the_reference(model_name: str, kind: str, engine: str) -> None:
+def test_agrees_with_the_reference(model_name: str, kind: str) -> None:
     image = awkward_images()[kind][None]
     evolution = load_model(model_name).evolution(SIGMA)
     reference = ENGINES["numpy"].evolve(image, evolution)
-    double = ENGINES[engine].evolve(image, evolution, exact=True)
-    single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
-    np.testing.assert_allclose(double, reference, atol=DOUBLE, rtol=0)
-    np.testing.assert_allclose(single, reference, atol=SINGLE_OF[model_name], rtol=0)
+    for engine in FAST_ENGINES:
+        double = ENGINES[engine].evolve(image, evolution, exact=True)
+        np.testing.assert_allclose(double, reference, atol=DOUBLE, rtol=0, err_msg=engine)
+        check_single_precision(engine, model_name, image, evolution, reference)
 
 
-@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [1.0, 10.0, 60.0])
 @pytest.mark.parametrize("model_name", MODEL_NAMES)
 def test_single_precision_on_a_photograph(
-    model_name: str, sigma: float, engine: str, photograph: NDArray[np.float64]
+    model_name: str, sigma: float, photograph: NDArray[np.float64]
 ) -> None:
     noise = np.random.default_rng(0).normal(0, sigma, photograph.shape)
     evolution = load_model(model_name).evolution(sigma)
     for image in (photograph[None], (photograph + noise)[None]):
         reference = ENGINES["numpy"].evolve(image, evolution)
-        single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
-        np.testing.assert_allclose(single, reference, atol=SINGLE_OF[model_name], rtol=0)
+        for engine in RUNNABLE_ENGINES:
+            check_single_precision(engine, model_name, image, evolution, reference)
 
 
-@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+@pytest.mark.slow
 @pytest.mark.parametrize("crop", sorted(CROPS))
 @pytest.mark.parametrize("model_name", MODEL_NAMES)
-def test_single_precision_where_the_noise_is_weak(model_name: str, crop: str, engine: str) -> None:
+def test_single_precision_where_the_noise_is_weak(model_name: str, crop: str) -> None:
     """The smaller the contrasts, the more do rounding errors of the gradient weigh."""
     from skimage.data import camera
 
@@ -80,8 +83,16 @@ def test_single_precision_where_the_noise_is_weak(model_name: str, crop: str, en
     image = camera()[top : top + 110, left : left + 121].astype(np.float64)[None]
     evolution = load_model(model_name).evolution(1.0)
     reference = ENGINES["numpy"].evolve(image, evolution)
+    for engine in RUNNABLE_ENGINES:
+        check_single_precision(engine, model_name, image, evolution, reference)
+
+
+def check_single_precision(
+    engine: str, model_name: str, image: Any, evolution: Evolution, reference: Any
+) -> None:
     single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
-    np.testing.assert_allclose(single, reference, atol=SINGLE_OF[model_name], rtol=0)
+    atol = SINGLE_OF[model_name]
+    np.testing.assert_allclose(single, reference, atol=atol, rtol=0, err_msg=engine)
 
 
 @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
@@ -144,18 +155,11 @@ def test_auto_does_not_import_torch_without_a_gpu() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_missing_torch_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide_torch(monkeypatch)
+def test_missing_torch_is_explained(without_package: Callable[[str], None]) -> None:
+    without_package("torch")
     with pytest.raises(EngineUnavailableError, match=r"pip install .*\[torch\]'"):
         denoise(np.zeros((4, 4)), 0.1, engine="torch")
     assert denoise(np.zeros((4, 4)), 0.1).shape == (4, 4)
-
-
-def hide_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "torch" else find(name)
-    )
 
 
 def test_unknown_engine_is_refused() -> None:
@@ -164,6 +168,7 @@ def test_unknown_engine_is_refused() -> None:
     assert all(repr(name) in str(error.value) for name in ENGINE_NAMES)
 
 
+@pytest.mark.slow
 def test_torch_tensors_stay_tensors_and_carry_derivatives() -> None:
     torch = pytest.importorskip("torch")
     image = torch.linspace(0, 255, 30, dtype=torch.float64).reshape(5, 6) ** 1.1

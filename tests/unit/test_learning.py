@@ -45,6 +45,7 @@ def images(photograph: NDArray[np.float64]) -> CleanImages:
 ITEMS = [(0, 20.0), (1, 50.0), (2, 20.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pm", "eed", "iid-full", "iad-reduced"])
 def test_tangents_equal_finite_differences(name: str, images: CleanImages) -> None:
     model = replace(MODELS[name], steps=2)
@@ -96,6 +97,7 @@ def test_curvature_is_that_of_the_tangents(images: CleanImages) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pm", "iid-full", "iad-reduced", "iad-full"])
 def test_compiled_tangents_are_the_same(name: str, images: CleanImages) -> None:
     model = replace(MODELS[name], steps=2)
@@ -197,6 +199,7 @@ class TestFit:
         for level in levels:
             assert result.model.tau <= result.model.stable_step(level) * (1 + 1e-9)
 
+    @pytest.mark.slow
     def test_finds_the_minimum_of_a_direct_search(self, images: CleanImages) -> None:
         from scipy.optimize import minimize
 
@@ -211,6 +214,7 @@ class TestFit:
         direct = minimize(loss, np.log([40, 0.05]), method="Nelder-Mead", options={"xatol": 1e-4})
         assert found.psnr == pytest.approx(-direct.fun, abs=1e-4)
 
+    @pytest.mark.slow
     def test_parameters_without_effect_do_not_hold_the_others_up(self, images: CleanImages) -> None:
         """A weight so small that its contrast means nothing must not stop the training."""
         law = FullLaw(gammas=(1.0, 0.5, 1e-6), lambdas=(60.0, 20.0, 1e-3))
@@ -221,6 +225,7 @@ class TestFit:
         before = mean_psnr(start, images, (30.0,), engine="numpy")[30.0]
         assert result.psnr - before > 0.9 * (simple.psnr - before) > 1
 
+    @pytest.mark.slow
     def test_level_weights_move_the_balance(self, images: CleanImages) -> None:
         start = MODELS["pm"]
         plain = fit(start, images, LEVELS, settings=SETTINGS)
@@ -230,6 +235,7 @@ class TestFit:
         assert heavy.by_level[20.0] > plain.by_level[20.0]
         assert heavy.by_level[50.0] < plain.by_level[50.0]
 
+    @pytest.mark.slow
     def test_the_penalty_makes_the_laws_smoother(self, images: CleanImages) -> None:
         def roughness(penalty: float) -> float:
             settings = FitSettings(phases=(None,), iterations=3, penalty=penalty)
@@ -241,6 +247,7 @@ class TestFit:
 
         assert roughness(1.0) < 0.5 * roughness(0.0)
 
+    @pytest.mark.slow
     def test_same_seed_same_parameters(self, images: CleanImages) -> None:
         first, second = (
             fit(MODELS["eed"], images, LEVELS, settings=SETTINGS).model for _ in range(2)
@@ -307,6 +314,7 @@ class TestFit:
 
 
 class TestInterruption:
+    @pytest.mark.slow
     def test_a_killed_run_ends_at_the_same_place(self, images: CleanImages, tmp_path: Path) -> None:
         def run(checkpoint: Path | None, stop_after: int | None) -> Any:
             count = 0
@@ -330,7 +338,7 @@ class TestInterruption:
         whole = run(None, None).model
         steps = len((tmp_path / "log.jsonl").read_text().splitlines())
         assert steps > 4
-        for stop_after in (1, steps // 2, steps - 1):
+        for stop_after in (1, steps // 2):
             checkpoint = tmp_path / f"{stop_after}.json"
             with pytest.raises(KeyboardInterrupt):
                 run(checkpoint, stop_after)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cases import MODELS
+from full_disk import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,15 +62,10 @@ def test_shipped_models_say_where_they_come_from(name: str) -> None:
     assert model_from_json(model_to_json(model)) == model
 
 
-def test_saving_replaces_a_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     save_model(MODELS["pm"], path)
-
-    def fail(self: Path, *_: object, **__: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises(OSError, match="no space left"):
+    with full_disk(20), pytest.raises(OSError, match="File too large"):
         save_model(MODELS["eed"], path)
     assert load_model(path) == MODELS["pm"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.json"]

@@ -72,6 +72,7 @@ MODELS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("sigma", [5.0, 25.0, 60.0])
 @pytest.mark.parametrize("name", MODELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -92,6 +93,9 @@ class Writer(PillowWriter):
             options["comment"] = metadata.own.comment
         if metadata.xmp is not None:
             options["xmp"] = metadata.xmp
+        # Not to the file itself: Pillow would not notice that a disk takes only part of the data.
+        encoded = io.BytesIO()
         Image.fromarray(samples).save(
-            self.path, format="JPEG", quality=95, subsampling="4:4:4", **options
+            encoded, format="JPEG", quality=95, subsampling="4:4:4", **options
         )
+        self.path.write_bytes(encoded.getbuffer())
