@@ -20,7 +20,7 @@ from engine_speed import denoising, exactly
 from integrodiff.engines.native import cascade_taps, exact_tolerance
 from integrodiff.engines.shortcuts import shortcuts
 from integrodiff.reproduction._results import Result, markdown_table, significant
-from integrodiff.stages import Evolution
+from integrodiff.stages import Evolution, HaarGradient
 from integrodiff.stages._arrays import plain
 from timing import (
     NOISE_LEVEL,
@@ -57,13 +57,14 @@ def blur_flops(radius: int) -> int:
 def step_work(evolution: Evolution) -> Result:
     """Count the operations and the bytes of one step of a first-order process in float32."""
     terms = evolution.terms(0)
-    if any(term.order != 1 for term in terms) or evolution.discretisation != "haar":
+    if not all(isinstance(term.derivatives, HaarGradient) for term in terms):
         raise SystemExit("the work is counted for first-order processes on Haar cells only")
     radii = [len(taps) - 1 for taps in cascade_taps(evolution, exact_tolerance(np.float32))]
     blurs = 2 * sum(map(blur_flops, radii))  # the cascade, and its adjoint
     scales = len(radii)
     pointwise = sum(
-        scales * (STRUCTURE + (TENSOR if term.coupling == "tensor" else TRACE) + FLUX + DIVERGENCE)
+        scales
+        * (STRUCTURE + (TENSOR if term.coupling.kind == "tensor" else TRACE) + FLUX + DIVERGENCE)
         for term in terms
     )
     # Planes read and written: each blur 2; the structure of a scale reads 1 plane, and reads and
@@ -98,7 +99,7 @@ def fused_work(evolution: Evolution) -> Result | None:
         return None
     (term,) = found.evolution.terms(0)
     fine, coarse = ([len(taps) - 1 for taps in part] for part in (found.fine, found.coarse))
-    coupled = sum(plain(weight) != 0 for weight in term.coupling_weights)
+    coupled = sum(plain(weight) != 0 for weight in term.coupling.weights)
     flowing = [plain(weight) != 0 for weight in term.flux_weights]
     way_back = [
         max((i for i, flows in enumerate(part) if flows), default=-1) + 1
@@ -112,8 +113,8 @@ def fused_work(evolution: Evolution) -> Result | None:
     between = (1 / 2 + 1 / 4) * sampling + len(coarse) * interpolation
     flows = sum(flowing[len(fine) :])
     between += flows * (1 / 2 + 1 / 4) * interpolation + (sampling if flows else 0)
-    pointwise = coupled * FUSED_STRUCTURE + EIGENVALUES[term.coupling] + 2
-    pointwise += sum(flowing) * FUSED_FLUX[term.coupling]
+    pointwise = coupled * FUSED_STRUCTURE + EIGENVALUES[term.coupling.kind] + 2
+    pointwise += sum(flowing) * FUSED_FLUX[term.coupling.kind]
     return {
         "radii": [*fine, *coarse],
         "flops_of_blurs": round(blurs + coarse_blurs + between),

@@ -25,7 +25,8 @@ from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.colour import Colour
 from integrodiff.learning.images import find_bsds500, noise
 from integrodiff.reproduction._results import Result, decibel, markdown_table
-from peers import Results, psnr
+from integrodiff.viz.metrics import psnr
+from peers import Results
 
 LEVELS = (15, 25, 50)
 SIZE = slice(60, 252)

@@ -33,13 +33,13 @@ from integrodiff.learning import PAPER_LEVELS, bsds500
 from integrodiff.learning.images import DATA_VARIABLE, noise
 from integrodiff.reproduction._results import Result, decibel, markdown_table, significant
 from integrodiff.viz.drawing import new_figure, save_figure
+from integrodiff.viz.metrics import psnr
 from peers import (
     TUNED,
     Method,
     Results,
     model_method,
     one_thread,
-    psnr,
     tuned_peers,
 )
 

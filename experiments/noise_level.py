@@ -24,7 +24,8 @@ from integrodiff import denoise, estimate_sigma
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.learning.images import noise
 from integrodiff.reproduction._results import Result, decibel, markdown_table
-from peers import Results, psnr
+from integrodiff.viz.metrics import psnr
+from peers import Results
 
 LEVELS = (5, 10, 15, 25, 40, 60)
 TEXTURES = ("brick", "grass", "gravel")

@@ -22,7 +22,7 @@ from denoisers import Image
 from integrodiff import denoise
 from integrodiff.learning.images import noise
 from integrodiff.reproduction._results import decibel
-from peers import psnr
+from integrodiff.viz.metrics import psnr
 
 Levels: TypeAlias = NDArray[np.float64]
 

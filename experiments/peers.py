@@ -33,10 +33,9 @@ from integrodiff._atomic import atomic_write
 from integrodiff.engines import cpu_count, get_engine
 from integrodiff.learning import bsds500
 from integrodiff.learning.images import CleanImages, noise
-from integrodiff.learning.parameters import decibels
 from integrodiff.models import ByNoiseLevel, ExplicitModel, Model
-from integrodiff.models.schema import number_count
 from integrodiff.reproduction._results import Result, decibel, markdown_table
+from integrodiff.viz.metrics import psnr
 
 Denoiser: TypeAlias = Callable[[Image, float], Image]
 """Takes a noisy image on the scale [0, 255] and its noise level."""
@@ -138,7 +137,7 @@ def trained_numbers(model: Model) -> int:
     for member in members:
         if not isinstance(member, ExplicitModel):
             raise TypeError(f"the parameters of a {type(member).__name__} cannot be counted")
-        count += number_count(member)
+        count += member.number_count()
     return count
 
 
@@ -252,12 +251,6 @@ def about_run() -> Result:
         "integrodiff": __version__,
         "machine": f"{platform.system()} {platform.machine()}, {cpu_count()} processors",
     }
-
-
-def psnr(result: Image, clean: Image) -> float:
-    """Return the PSNR in dB for a peak of 255, without clipping."""
-    error = np.mean((result.astype(np.float64) - clean) ** 2, keepdims=True)
-    return float(decibels(error).item())
 
 
 def one_thread() -> None:

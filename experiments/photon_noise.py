@@ -21,6 +21,7 @@ from crop_table import print_table
 from denoisers import Image
 from integrodiff import PoissonGaussian, denoise
 from integrodiff.reproduction._results import decibel
+from integrodiff.viz.metrics import psnr
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
@@ -66,8 +67,7 @@ def mean_psnr(name: str, images: Sequence[Image], column: str, model: str) -> fl
     for k, clean in enumerate(images):
         result = WAYS[name](photographed(clean, k, peak, detector), peak, detector, model)
         photons = (result - detector.offset) / detector.gain
-        error = np.mean((photons - clean.astype(np.float64) * peak / 255) ** 2)
-        values.append(10 * np.log10(peak**2 / error))
+        values.append(psnr(photons, clean.astype(np.float64) * peak / 255, data_range=peak))
     return decibel(float(np.mean(values)))
 
 

@@ -44,7 +44,8 @@ from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.tangents import value_and_tangent
 from integrodiff.reproduction._results import Result, decibel, markdown_table, significant
 from integrodiff.stages.gradient import haar_gradient
-from peers import TUNED, Method, Results, model_method, psnr, tuned_peers
+from integrodiff.viz.metrics import psnr
+from peers import TUNED, Method, Results, model_method, tuned_peers
 
 FACTORS = (0.5, 1.0, 2.0)
 """What the methods are told, relative to the noise level."""

@@ -31,6 +31,7 @@ from integrodiff.learning.recipes import versions
 from integrodiff.models import DeepDiffusion
 from integrodiff.models.compact import REFERENCE_LEVEL
 from integrodiff.models.deep import Channel
+from integrodiff.viz.metrics import psnr_of_error
 
 _STEP = 0.04
 _LARGEST = 0.4
@@ -78,7 +79,7 @@ class Task:
     def psnr(self, chosen: Sequence[int], job: tuple[float, Vector]) -> float:
         """Return the mean PSNR over crops."""
         squares = np.square(self.residuals(chosen, job)).mean((1, 2))
-        return float(np.mean(10 * np.log10(255.0**2 / squares)))
+        return float(np.mean(psnr_of_error(squares)))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ __all__ = [
     "SliceBySliceWarning",
     "SlowEngineWarning",
     "Step",
-    "StepSizeError",
+    "StepSizeWarning",
     "UnknownDetector",
     "denoise",
     "estimate_poisson_gaussian",
@@ -41,7 +41,7 @@ from .errors import (
     NotFiniteError,
     SliceBySliceWarning,
     SlowEngineWarning,
-    StepSizeError,
+    StepSizeWarning,
 )
 from .models import (
     EED,

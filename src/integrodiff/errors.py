@@ -1,10 +1,6 @@
-"""Errors that callers may want to tell apart; all of them are ``ValueError`` as well."""
+"""Errors and warnings that callers may want to tell apart; all errors are ``ValueError`` too."""
 
 from __future__ import annotations
-
-
-class StepSizeError(ValueError):
-    """The time step size exceeds the largest one that is proven stable."""
 
 
 class ModelFileError(ValueError):
@@ -33,3 +29,7 @@ class NoiseLevelWarning(UserWarning):
 
 class SliceBySliceWarning(UserWarning):
     """A volume is denoised slice by slice."""
+
+
+class StepSizeWarning(UserWarning):
+    """A model's time step size was cut to the largest one that is proven stable."""

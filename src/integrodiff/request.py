@@ -356,7 +356,7 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
 
 def _warn_outside_training(model: Model, channel: ResolvedChannel) -> None:
     """Say so if the noise level is far from all that the parameters were trained for."""
-    levels = model.provenance.get("noise_levels")
+    levels = model.noise_levels
     if not levels or not channel.space.groups:
         return
     sigma = float(np.sqrt(np.mean(channel.sigmas**2))) * channel.factor

@@ -19,7 +19,6 @@ from typer.testing import Result
 import integrodiff
 from integrodiff import learning
 from integrodiff.learning.recipes import RECIPES, Recipe
-from integrodiff.models.schema import parameters_of
 
 pytest.importorskip("torch")
 
@@ -62,7 +61,7 @@ def numbers(path: Path) -> list[float]:
     """All parameters of a model file, in their order."""
     model = integrodiff.load_model(path)
     members: Any = model.models if isinstance(model, integrodiff.ByNoiseLevel) else (model,)
-    values = [v for member in members for v in parameters_of(member).values()]
+    values = [v for member in members for v in member.parameters().values()]
     return [v for v in values if not isinstance(v, str)]
 
 

@@ -261,6 +261,49 @@ def structure_tensor(
     return jxx, jxy, jyy
 
 
+# Integration scale ----------------------------------------------------------------------------
+
+
+def reflected_plane(plane: Array, margin: int) -> Array:
+    """Return the plane with `margin` more pixels on each side, reflected as often as needed."""
+    height, width = plane.shape
+    result = np.zeros((height + 2 * margin, width + 2 * margin))
+    for i in range(height + 2 * margin):
+        for j in range(width + 2 * margin):
+            result[i, j] = plane[reflect(i - margin, height), reflect(j - margin, width)]
+    return result
+
+
+def smoothed_inside(field: Array, scale: float, margin: int, shape: tuple[int, int]) -> Array:
+    """Smooth a field on a large part of the plane; return the part that begins at `margin`."""
+    t = scale**2
+    taps = bessel_taps(t, blur_radius(t))
+    result = np.zeros(shape)
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            for m in range(-len(taps) + 1, len(taps)):
+                for n in range(-len(taps) + 1, len(taps)):
+                    weight = taps[abs(m)] * taps[abs(n)]
+                    result[i, j] += weight * field[i + m + margin, j + n + margin]
+    return result
+
+
+def integrated_structure_tensor(
+    blurred: list[list[Array]], tensor_weights: Numbers, discretisation: str, scale: float
+) -> tuple[Array, Array, Array]:
+    """Return J of the infinitely reflected plane, smoothed there, at the tensors of the image."""
+    if scale == 0:
+        return structure_tensor(blurred, tensor_weights, discretisation)
+    margin = blur_radius(scale**2) + 2  # the gradients on the outer border are not those inside
+    far = [[reflected_plane(plane, margin) for plane in planes] for planes in blurred]
+    entries = structure_tensor(far, tensor_weights, discretisation)
+    height, width = blurred[0][0].shape
+    extra = 1 if discretisation == "haar" else 0
+    shape = (height + extra, width + extra)
+    jxx, jxy, jyy = (smoothed_inside(entry, scale, margin, shape) for entry in entries)
+    return jxx, jxy, jyy
+
+
 def where_the_tensors_are(plane: Array, discretisation: str) -> Array:
     """Return the values of a plane at the pixels, or their means at the cells."""
     if discretisation == "nonnegativity":
@@ -287,10 +330,12 @@ def evolve(
     discretisation: str,
     theta: float,
     relative_noise: Array | None = None,
+    integration_scale: float = 0.0,
 ) -> Array:
     """Return the image after explicit steps u + tau sum_i flux_weight_i K_i div(D_i grad K_i u).
 
-    With `relative_noise`, a plane, every contrast is multiplied by it where it is used.
+    With `relative_noise`, a plane, every contrast is multiplied by it where it is used. With an
+    integration scale the structure tensor is smoothed before that.
     """
     if discretisation not in ("haar", "nonnegativity"):
         raise ValueError(f"unknown discretisation {discretisation!r}")
@@ -300,7 +345,9 @@ def evolve(
     factors = where_the_tensors_are(levels, discretisation)
     for _ in range(steps):
         blurred = [[blur(u[k], scale) for k in range(channels)] for scale in scales]
-        jxx, jxy, jyy = structure_tensor(blurred, tensor_weights, discretisation)
+        jxx, jxy, jyy = integrated_structure_tensor(
+            blurred, tensor_weights, discretisation, integration_scale
+        )
         update = np.zeros(u.shape)
         for scale, weight, contrast, planes in zip(
             scales, flux_weights, contrasts, blurred, strict=True

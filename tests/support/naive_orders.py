@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from naive import Array, Numbers, blur, cell_weight, reflect
+from naive import Array, Numbers, blur, blur_radius, cell_weight, reflect, smoothed_inside
 
 # Coefficients of the differences of a line at its own samples and between them, by repeated
 # application of u(x + 1/2) - u(x - 1/2) and (u(x - 1/2) + u(x + 1/2)) / 2; keys are offsets.
@@ -50,18 +50,44 @@ def operator(shape: tuple[int, int], order: int) -> list[tuple[float, list[Array
     return result
 
 
+def energy_field(blurred: list[list[Array]], order: int, weights: Numbers, margin: int) -> Array:
+    """Return sum_i c_i |R v_i|^2, the mean over channels, on a part of the reflected plane."""
+    height, width = blurred[0][0].shape
+    half = order % 2 == 1
+    result = np.zeros((height + half + 2 * margin, width + half + 2 * margin))
+    for i in range(result.shape[0]):
+        for j in range(result.shape[1]):
+            for c, planes in zip(weights, blurred, strict=True):
+                for plane in planes:
+                    for k in range(order + 1):
+                        value = 0.0
+                        for dx, wx in stencil(order - k, half).items():
+                            for dy, wy in stencil(k, half).items():
+                                y = reflect(round(i - margin - half / 2 + dy), height)
+                                x = reflect(round(j - margin - half / 2 + dx), width)
+                                value += wx * wy * float(plane[y, x])
+                        result[i, j] += c * math.comb(order, k) * value**2 / len(planes)
+    return result
+
+
 def higher_order_velocity(
-    image: Array, order: int, scales: Numbers, weights: Numbers, contrasts: Numbers
+    image: Array,
+    order: int,
+    scales: Numbers,
+    weights: Numbers,
+    contrasts: Numbers,
+    integration_scale: float = 0.0,
 ) -> Array:
     """Return minus sum_i c_i K_i R^T g_i R K_i u of an image (channel, row, column)."""
     blurred = [[blur(plane, scale) for plane in image] for scale in scales]
     update = np.zeros(image.shape)
     flows = [np.zeros(image.shape) for _ in scales]
-    for weight, parts in operator(image.shape[1:], order):
-        energy = 0.0
-        for c, planes in zip(weights, blurred, strict=True):
-            for plane in planes:
-                energy += c * sum(float((row * plane).sum()) ** 2 for row in parts) / len(image)
+    height, width = image.shape[1] + order % 2, image.shape[2] + order % 2
+    margin = blur_radius(integration_scale**2)
+    energies = energy_field(blurred, order, weights, margin)
+    energies = smoothed_inside(energies, integration_scale, margin, (height, width))
+    for place, (weight, parts) in enumerate(operator(image.shape[1:], order)):
+        energy = float(energies[place // width, place % width])
         for i, planes in enumerate(blurred):
             diffusivity = math.exp(-energy / (2 * contrasts[i] ** 2))
             for k, plane in enumerate(planes):

@@ -20,6 +20,7 @@ import robustness
 from denoisers import PEERS
 from integrodiff import PeronaMalik, load_model
 from integrodiff.learning.images import CleanImages, noise
+from integrodiff.viz.metrics import psnr
 from peers import Method, Results
 
 SIGMA = 25.0
@@ -109,7 +110,7 @@ def test_tuning_is_stored_read_and_not_repeated(
     for level, settings in found.items():
         noisy = clean + noise(level, 0, clean.shape)
         reached = {
-            strength: peers.psnr(PEERS["tv"].run(noisy, level, strength=strength), clean)
+            strength: psnr(PEERS["tv"].run(noisy, level, strength=strength), clean)
             for strength in PEERS["tv"].grid["strength"]
         }
         assert settings == {"strength": max(reached, key=reached.__getitem__)}
@@ -190,7 +191,7 @@ def test_measured_row(tmp_path: Path, half: Method, clean: NDArray[np.float32]) 
     results = document(tmp_path, half, clean)
     row = json.loads(results.path.read_text())["rows"]["half"]
     values = [
-        peers.psnr((image + noise(15, k, image.shape)) / 2, image)
+        psnr((image + noise(15, k, image.shape)) / 2, image)
         for k, image in enumerate((clean, clean + 1))
     ]
     assert row["psnr"]["bsd68"]["15"] == pytest.approx(np.mean(values), abs=1e-4)

@@ -14,7 +14,8 @@ import noise_level
 import noise_map
 import photon_noise
 from integrodiff import PoissonGaussian
-from peers import Results, psnr
+from integrodiff.viz.metrics import psnr
+from peers import Results
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tune_deep
 from integrodiff.models import DeepDiffusion, model_from_json, model_to_json
 from integrodiff.models.deep import Channel
-from integrodiff.stages import stable_step, step_table
+from integrodiff.stages import HaarGradient, HigherDerivatives, stable_step, step_table
 
 CHANNELS = (Channel(1, 0.3), Channel(1, 1.5), Channel(2, 0.8), Channel(3, 0.8), Channel(4, 1.5))
 STEPS = 3
@@ -59,20 +59,19 @@ def test_large_weights_are_cut_to_the_bound_and_no_further(seed: int, weight: fl
         alone = replace(evolution, schedule=(evolution.terms(step),), steps=1)
         bound = stable_step(alone)
         assert bound >= 1 - 1e-9
-        asked, given_ = (
-            [w for term in evolution.terms(step) for w in getattr(term, name)]
-            for name in ("coupling_weights", "flux_weights")
-        )
+        terms = evolution.terms(step)
+        asked = [w for term in terms for w in term.coupling.weights]
+        given_ = [w for term in terms for w in term.flux_weights]
         if not np.allclose(asked, given_):
             assert bound <= 1.08
 
 
 def test_the_table_bounds_the_eigenvalues() -> None:
-    table = step_table([1, 4], [0.0, 0.5], 0.25)
+    table = step_table([HaarGradient(), HigherDerivatives(4)], [0.0, 0.5])
     assert table.shape[1] == 2
     # One over the stable steps of each alone: 2 / (1/2), and 16 * 16 without any blur.
     assert 4 <= table[:, 0].max() <= 4 * 1.03
-    assert step_table([4], [0.0], 0.25).max() == pytest.approx(2 * 16**2 + 6 * 16**2, rel=0.05)
+    assert step_table([HigherDerivatives(4)], [0.0]).max() == pytest.approx(8 * 16**2, rel=0.05)
 
 
 def test_model_files_keep_everything() -> None:
@@ -180,7 +179,8 @@ def test_a_tiny_contrast_has_no_flux(engine: str) -> None:
     contrasts[:, 1] = 0.0099 / (20 / 30) ** deep().contrast_exponents[1]
     tiny = replace(deep(), contrasts=tuple(contrasts.ravel()))
     schedule = tiny.evolution(20.0).schedule
-    assert all(terms[0].flux_weights[-1] == 0 < terms[0].coupling_weights[-1] for terms in schedule)
+    assert all(terms[0].flux_weights[-1] == 0 for terms in schedule)
+    assert all(terms[0].coupling.weights[-1] > 0 for terms in schedule)
     contrasts[:, 1] *= 1.02
     enough = replace(tiny, contrasts=tuple(contrasts.ravel()))
     assert all(terms[0].flux_weights[-1] > 0 for terms in enough.evolution(20.0).schedule)

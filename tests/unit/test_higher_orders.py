@@ -25,8 +25,12 @@ from scipy.fft import dctn
 
 from integrodiff.models import CompactDiffusion, PowerLaws, model_from_json, model_to_json
 from integrodiff.stages import (
+    Coupling,
     Evolution,
+    Exponential,
+    HigherDerivatives,
     Term,
+    derivative_operator,
     derivatives,
     derivatives_adjoint,
     evolve,
@@ -90,11 +94,10 @@ def test_equals_the_loops(order: int, shape: tuple[int, int], channels: int) -> 
     image = np.random.default_rng(order).normal(128, 40, (channels, *shape))
     scales, weights, contrasts = (0.3, 1.2), (0.7, 0.4), (60.0, 25.0)
     term = Term(
-        coupling_weights=weights,
+        derivatives=HigherDerivatives(order),
+        coupling=Coupling(kind="trace", weights=weights),
+        diffusivity=Exponential(contrasts=contrasts),
         flux_weights=weights,
-        contrasts=contrasts,
-        coupling="trace",
-        order=order,
     )
     evolution = Evolution(scales=scales, schedule=((term,),), tau=0.01, steps=1)
     expected = higher_order_velocity(image, order, scales, weights, contrasts)
@@ -125,18 +128,16 @@ class TestBound:
             schedule=(
                 tuple(
                     Term(
-                        coupling_weights=(1.0, 1.0),
+                        derivatives=derivative_operator(k + 1, theta=theta),
+                        coupling=Coupling(kind="trace", weights=(1.0, 1.0)),
+                        diffusivity=Exponential(contrasts=(1.0, 1.0)),
                         flux_weights=tuple(weights[2 * k : 2 * k + 2]),
-                        contrasts=(1.0, 1.0),
-                        coupling="trace",
-                        order=k + 1,
                     )
                     for k in range(4)
                 ),
             ),
             tau=1.0,
             steps=1,
-            theta=theta,
         )
         grid = np.linspace(0, 2, 301)
         p, q = grid, grid[:, None]
@@ -174,7 +175,11 @@ class TestBound:
         assert np.linalg.norm(result) <= largest * (1 + 1e-5) + 1e-3
 
     def test_the_schedule_counts_the_worst_step(self) -> None:
-        term = Term(coupling_weights=(1.0,), flux_weights=(1.0,), contrasts=(1.0,))
+        term = Term(
+            coupling=Coupling(weights=(1.0,)),
+            diffusivity=Exponential(contrasts=(1.0,)),
+            flux_weights=(1.0,),
+        )
         strong = replace(term, flux_weights=(4.0,))
         process = Evolution(scales=(0.0,), schedule=((term,), (strong,)), tau=0.1, steps=2)
         assert stable_step(process) == pytest.approx(0.5 / 4)
@@ -207,7 +212,7 @@ class TestCompactDiffusion:
 
     def test_contrasts_grow_over_the_steps(self) -> None:
         evolution = replace(COMPACT, contrast_growth=1.1).evolution(SIGMA)
-        first, second = (evolution.terms(step)[1].contrasts[0] for step in (0, 1))
+        first, second = (evolution.terms(step)[1].diffusivity.contrasts[0] for step in (0, 1))
         assert second == pytest.approx(1.1 * first)
 
     def test_weights_drift_from_fine_to_coarse_scales(self) -> None:

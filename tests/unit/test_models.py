@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,14 @@ from integrodiff import (
     PeronaMalik,
     ReducedLaw,
     ScaleGrid,
-    StepSizeError,
+    StepSizeWarning,
     load_model,
 )
+from integrodiff._checks import finite_number
+from integrodiff.learning import Parameterisation
+from integrodiff.models import base, model_from_json, model_to_json
+from integrodiff.models.base import KINDS
+from integrodiff.models.description import parameter
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -137,19 +142,78 @@ class TestStableStep:
         assert model.stable_step(30.0) == pytest.approx(1.52, abs=0.01)
 
     @pytest.mark.parametrize("name", MODELS)
-    def test_larger_steps_are_refused_with_the_bound(self, name: str) -> None:
+    def test_larger_steps_are_cut_to_the_bound_with_a_warning(self, name: str) -> None:
         bound = MODELS[name].stable_step(SIGMA)
-        with pytest.raises(StepSizeError, match=f"at most tau = {bound:.6g}"):
-            replace(MODELS[name], tau=1.001 * bound).evolution(SIGMA)
-        assert replace(MODELS[name], tau=bound).evolution(SIGMA).tau == bound
+        large = replace(MODELS[name], tau=1.001 * bound)
+        with pytest.warns(StepSizeWarning, match=f"at noise level 25, tau = {bound:.6g}, which is"):
+            evolution = large.evolution(SIGMA)
+        assert evolution == replace(MODELS[name], tau=bound).evolution(SIGMA)
+        assert evolution.tau == bound
 
-    def test_refused_at_once_where_the_noise_level_does_not_matter(self) -> None:
-        with pytest.raises(StepSizeError, match=r"tau = 3 is not stable: this PeronaMalik"):
-            PeronaMalik(contrast=5, tau=3)
+    def test_an_absurd_step_is_no_error(self) -> None:
+        model = PeronaMalik(contrast=5, tau=1e9)
+        image = np.random.default_rng(0).normal(size=(6, 7))
+        with pytest.warns(StepSizeWarning, match=r"tau = 1e\+09 of this PeronaMalik"):
+            result = model(image, 5.0)
+        assert np.linalg.norm(result) <= np.linalg.norm(image)
+
+    def test_laws_include_the_bound_and_do_not_warn(self) -> None:
+        """The shipped ones reach it: iad-plus and iad-fast at 70, EED at 100."""
+        for name, sigma in (("iad-plus", 70.0), ("iad-fast", 70.0), ("eed", 150.0)):
+            model = load_model(name)
+            assert model.evolution(sigma).tau == model.stable_step(sigma)
+
+    def test_joined_models_warn_at_their_levels_alone(self) -> None:
+        large = replace(MODELS["eed"], tau=2.0)
+        joined = ByNoiseLevel(levels=(10.0, 40.0), models=(large, large))
+        assert joined.evolution(20.0).tau == pytest.approx(0.5)
+        with pytest.warns(StepSizeWarning, match="of this ByNoiseLevel"):
+            assert joined.evolution(10.0).tau == pytest.approx(0.5)
 
     def test_depends_on_the_noise_level_in_the_reduced_form(self) -> None:
         model = replace(MODELS["iad-reduced"], law=ReducedLaw(alpha=5, beta=1, lambda_0=1))
         assert model.stable_step(60.0) < model.stable_step(1.0)
+
+
+class TestDescription:
+    def test_one_class_in_one_file_is_a_new_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Files, training and the count of numbers know a class from its declaration alone."""
+        monkeypatch.setattr("integrodiff.models.base.KINDS", dict(KINDS))
+        monkeypatch.setattr("integrodiff.models.files.KINDS", base.KINDS)
+
+        @dataclass(frozen=True, kw_only=True)
+        class Linear(PeronaMalik):
+            kind = "linear"
+            bend: float = field(
+                default=0.5, metadata=parameter(finite_number, transform="identity")
+            )
+
+        model = Linear(contrast=3.0, tau=0.1, bend=-2.0)
+        assert model.parameters() == {"contrast": 3.0, "bend": -2.0, "tau": 0.1}
+        assert model_from_json(model_to_json(model)) == model
+        assert (model.number_count(), replace(model, bend=0.5).number_count()) == (3, 2)
+        joined = ByNoiseLevel(levels=(10, 1000), models=(model, replace(model, bend=2.0)))
+        assert joined.at(100.0).parameters() == pytest.approx(
+            {"contrast": 3.0, "bend": 0.0, "tau": 0.1}
+        )
+        vector = Parameterisation(model, (10.0,)).vector(model)
+        assert vector == pytest.approx([np.log(3.0), -2.0, np.log(0.1)])
+
+    @pytest.mark.parametrize(
+        ("name", "count"),
+        [("pm", 2), ("eed", 3), ("iad", 4), ("iad-full", 16), ("iad-plus", 8), ("iad-deep", 288)],
+    )
+    def test_counts_of_the_shipped_models(self, name: str, count: int) -> None:
+        model: Any = load_model(name)
+        members = model.models if isinstance(model, ByNoiseLevel) else (model,)
+        assert {member.number_count() for member in members} == {count}
+        assert model.noise_levels == (10, 20, 30, 40, 50, 60)
+
+    def test_levels_of_training_are_those_of_the_provenance_or_the_joined_models(self) -> None:
+        assert MODELS["pm"].noise_levels == ()
+        joined = ByNoiseLevel(levels=(10, 20), models=(MODELS["pm"], MODELS["pm"]))
+        assert list(joined.noise_levels) == [10, 20]
+        assert list(replace(joined, provenance={"noise_levels": [15]}).noise_levels) == [15]
 
 
 @pytest.mark.parametrize("sigma", [-1.0, 0.0, NAN, INFINITY])
@@ -276,5 +340,6 @@ def test_isotropic_and_anisotropic_differ_in_the_coupling_alone() -> None:
     iid = IID(law=REDUCED, tau=0.1, scales=FEW_SCALES).evolution(SIGMA)
     iad = IAD(law=REDUCED, tau=0.1, scales=FEW_SCALES).evolution(SIGMA)
     ((term,),) = iid.schedule
-    assert term.coupling == "trace"
-    assert replace(iid, schedule=((replace(term, coupling="tensor"),),)) == iad
+    assert term.coupling.kind == "trace"
+    tensor = replace(term.coupling, kind="tensor")
+    assert replace(iid, schedule=((replace(term, coupling=tensor),),)) == iad

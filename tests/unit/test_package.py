@@ -39,7 +39,7 @@ PUBLIC = {
     "UnknownDetector": "type",
     "ReducedLaw": "type",
     "ScaleGrid": "type",
-    "StepSizeError": "type",
+    "StepSizeWarning": "type",
     "denoise": "function",
     "estimate_poisson_gaussian": "function",
     "estimate_sigma": "function",
@@ -150,10 +150,11 @@ _atomic
 _child_threads
 layout
 arrays
-stages: _arrays scale_space gradient derivatives structure_tensor diffusion_tensor divergence \
-        evolution stability step __init__
+stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
+        diffusion_tensor divergence operators evolution stability step __init__
 _checks
-models: base laws classical compact deep integrodifferential schema by_noise_level files __init__
+models: description base laws classical compact deep integrodifferential by_noise_level files \
+        __init__
 engines: base threads gpu shortcuts staged numpy native torch __init__
 noise: photons maps level __init__
 grey_range
@@ -166,7 +167,7 @@ io: spacing image access registry formats.exif formats.ome_xml formats.tiff_tags
     formats.tiff_writing formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom formats.nifti \
     formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr formats.__init__ __init__
-viz: sheet comparison demo drawing explanation explanation_figure __init__
+viz: metrics sheet comparison demo drawing explanation explanation_figure __init__
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 
 from integrodiff.stages import blur, cascade, cascade_adjoint, discrete_gaussian, scale_space
+from integrodiff.stages.reflection import Grid
+from integrodiff.stages.scale_space import shifted_sum, smooth_along
 
 scales = st.floats(0, 8)
 
@@ -106,13 +108,20 @@ def test_decreasing_scales_are_refused() -> None:
         cascade(np.zeros((1, 3, 3)), [2.0, 1.0])
 
 
-@given(st.integers(1, 40), scales)
-def test_matrix_and_shifted_sums_agree(size: int, scale: float) -> None:
+@pytest.mark.parametrize("grid", ["pixels", "cells"])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("axis", [-2, -1])
+@given(st.integers(2, 40), scales)
+def test_matrix_and_shifted_sums_agree(
+    grid: Grid, sign: int, axis: int, size: int, scale: float
+) -> None:
     """Short axes are smoothed by a matrix, long ones by shifted sums: the same operator."""
-    image = np.random.default_rng(size).normal(100, 50, (1, size, 3))
+    shape = (1, size, 3) if axis == -2 else (1, 3, size)
+    image = np.random.default_rng(size).normal(100, 50, shape)
     taps = discrete_gaussian(scale)
-    by_sums = scale_space._shifted_sum(image, taps, -2)
-    np.testing.assert_allclose(scale_space._smooth_along(image, taps, -2), by_sums, atol=1e-11)
+    by_sums = shifted_sum(image, taps, axis, grid=grid, sign=sign)
+    by_matrix = smooth_along(image, taps, axis, grid=grid, sign=sign)
+    np.testing.assert_allclose(by_matrix, by_sums, atol=1e-11)
 
 
 def test_long_axes_take_shifted_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from integrodiff.engines.shortcuts import (
     without_negligible,
 )
 from integrodiff.models import CompactDiffusion, PowerLaws
+from integrodiff.stages import ExchangeWithNeighbours, HigherDerivatives
 
 NATIVE = ENGINES["native"]
 needs_native = pytest.mark.skipif(
@@ -193,10 +194,10 @@ def test_what_is_left_out_and_what_is_not() -> None:
     evolution = load_model("iad").evolution(10.0)
     shorter = without_negligible(evolution)
     assert len(shorter.scales) == 7
-    assert {len(term.contrasts) for terms in shorter.schedule for term in terms} == {7}
+    assert {length for term in shorter.all_terms() for length in term.lengths} == {7}
     coupling_only = without_negligible(load_model("iad").evolution(40.0)).terms(0)[0]
     assert coupling_only.flux_weights[-1] == 0
-    assert coupling_only.coupling_weights[-1] > 0
+    assert coupling_only.coupling.weights[-1] > 0
     assert without_negligible(WIDE.evolution(SIGMA)) == WIDE.evolution(SIGMA)
     assert 0 < NEGLIGIBLE < 0.05
 
@@ -204,9 +205,11 @@ def test_what_is_left_out_and_what_is_not() -> None:
 def test_where_there_are_no_shortcuts() -> None:
     evolution = load_model("iad").evolution(SIGMA)
     assert shortcuts(evolution) is not None
-    assert shortcuts(replace(evolution, discretisation="nonnegativity")) is None
     (term,) = evolution.terms(0)
-    second = replace(term, order=2, coupling="trace")
+    exchange = replace(term, derivatives=ExchangeWithNeighbours())
+    assert shortcuts(replace(evolution, schedule=((exchange,),))) is None
+    isotropic = replace(term.coupling, kind="trace")
+    second = replace(term, derivatives=HigherDerivatives(2), coupling=isotropic)
     assert shortcuts(replace(evolution, schedule=((term, second),))) is None
     assert shortcuts(replace(evolution, schedule=((second,),))) is None
     coarse = ScaleGrid(count=2, smallest=5.0, largest=9.0)

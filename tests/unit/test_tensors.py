@@ -10,15 +10,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from integrodiff.stages import (
-    Gradient,
+    DerivativeOperator,
+    ExchangeWithNeighbours,
+    HaarGradient,
     SymmetricTensor,
     blur,
     central_gradient,
     diffusion_tensor,
+    diffusivity,
     haar_gradient,
     haar_twist,
+    multiscale_energy,
     multiscale_structure_tensor,
-    trace_tensor,
+    outer_product,
 )
 
 coordinates = st.floats(-300, 300, width=32)
@@ -27,8 +31,8 @@ contrasts = st.floats(0.5, 100)
 
 def tensor_from(vectors: list[tuple[float, float]]) -> SymmetricTensor:
     """Sum of outer products, as one-by-one fields."""
-    gradients = [Gradient(np.full((1, 1, 1), x), np.full((1, 1, 1), y)) for x, y in vectors]
-    return multiscale_structure_tensor(gradients, [1.0] * len(gradients))
+    products = [outer_product(np.full((1, 1, 1), x), np.full((1, 1, 1), y)) for x, y in vectors]
+    return multiscale_structure_tensor(products, [1.0] * len(products))
 
 
 def as_matrix(tensor: SymmetricTensor) -> NDArray[np.float64]:
@@ -99,10 +103,26 @@ def test_zero_gradient_gives_the_unit_tensor() -> None:
     np.testing.assert_array_equal(as_matrix(diffusion_tensor(tensor_from([(0, 0)]), 5)), np.eye(2))
 
 
-def test_trace_tensor_makes_the_diffusion_isotropic() -> None:
-    structure = trace_tensor(tensor_from([(3.0, 4.0), (1.0, -2.0)]))
-    expected = np.exp(-(25 + 5) / (2 * 4.0**2)) * np.eye(2)
-    np.testing.assert_allclose(as_matrix(diffusion_tensor(structure, 4.0)), expected)
+def test_the_energy_is_the_trace() -> None:
+    vectors = [(3.0, 4.0), (1.0, -2.0)]
+    derivatives = [(np.full((1, 1, 1), x), np.full((1, 1, 1), y)) for x, y in vectors]
+    energy = multiscale_energy(derivatives, [1.0, 1.0])
+    assert energy == np.trace(as_matrix(tensor_from(vectors))) == 30
+
+
+@pytest.mark.parametrize("operator", [HaarGradient(0.15), ExchangeWithNeighbours()])
+def test_a_scalar_gate_is_the_tensor_gate_of_a_multiple_of_the_unit_matrix(
+    operator: DerivativeOperator,
+) -> None:
+    rng = np.random.default_rng(0)
+    image = rng.normal(size=(1, 5, 4))
+    factor = rng.random((1, 6, 5) if operator.grid == "cells" else (1, 5, 4))
+    isotropic = SymmetricTensor(factor, 0 * factor, factor)
+    parts = operator.forward(image)
+    for scalar, tensor in zip(
+        operator.scalar_gate(parts, factor), operator.tensor_gate(parts, isotropic), strict=True
+    ):
+        np.testing.assert_allclose(scalar, tensor, atol=1e-15)
 
 
 @given(images(smallest=2), contrasts)
@@ -113,9 +133,11 @@ def test_eed_flux_tends_to_the_perona_malik_flux(
 
     def flux(scale: float, *, isotropic: bool) -> NDArray[np.float64]:
         grad = haar_gradient(image[None])
-        structure = multiscale_structure_tensor([haar_gradient(blur(image[None], scale))], [1.0])
+        steered_by = haar_gradient(blur(image[None], scale))
         if isotropic:
-            structure = trace_tensor(structure)
+            g = diffusivity(multiscale_energy([steered_by], [1.0]), contrast)
+            return np.stack([g * grad.x, g * grad.y])
+        structure = multiscale_structure_tensor([outer_product(*steered_by)], [1.0])
         d = diffusion_tensor(structure, contrast)
         return np.stack([d.xx * grad.x + d.xy * grad.y, d.xy * grad.x + d.yy * grad.y])
 
@@ -130,8 +152,10 @@ def test_eed_flux_tends_to_the_perona_malik_flux(
 def test_channels_are_averaged() -> None:
     rng = np.random.default_rng(0)
     grey = rng.normal(size=(1, 5, 6))
-    one = multiscale_structure_tensor([haar_gradient(grey)], [1.0])
-    three = multiscale_structure_tensor([haar_gradient(np.repeat(grey, 3, axis=0))], [1.0])
+    one, three = (
+        multiscale_structure_tensor([outer_product(*haar_gradient(image))], [1.0])
+        for image in (grey, np.repeat(grey, 3, axis=0))
+    )
     assert three.xx.shape == (1, 6, 7)
     for single, triple in zip(one, three, strict=True):
         np.testing.assert_allclose(single, triple, rtol=1e-14)

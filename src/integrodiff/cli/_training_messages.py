@@ -101,7 +101,6 @@ def print_summary(model: Model, *, name: str, output: Path) -> None:
     from rich.table import Table
 
     from integrodiff.models import ByNoiseLevel
-    from integrodiff.models.schema import parameters_of
 
     origin = model.provenance
     title = f"{name}, trained on {origin['images']} images"
@@ -113,7 +112,7 @@ def print_summary(model: Model, *, name: str, output: Path) -> None:
         member = model.models[row] if isinstance(model, ByNoiseLevel) else model
         # Parameters for all noise levels together are shown once.
         new = row == 0 or isinstance(model, ByNoiseLevel)
-        values = _parameter_text(parameters_of(cast("ExplicitModel", member))) if new else ""
+        values = _parameter_text(cast("ExplicitModel", member).parameters()) if new else ""
         table.add_row(level, f"{psnr:.2f}", values)
     Console(highlight=False).print(table)
     say(

@@ -30,13 +30,12 @@ def info() -> None:
 def parameter_text(model: Model) -> str:
     """Return in words how many learned numbers a model has."""
     from integrodiff.models import ByNoiseLevel, ExplicitModel
-    from integrodiff.models.schema import number_count
 
     members = model.models if isinstance(model, ByNoiseLevel) else (model,)
     member = members[0]
     if not isinstance(member, ExplicitModel):
         raise TypeError(f"cannot count the parameters of {type(member).__name__}")
-    count = number_count(member)
+    count = member.number_count()
     return str(count) if len(members) == 1 else f"{count} at each of {len(members)} noise levels"
 
 
@@ -140,7 +139,7 @@ def _model_table() -> Table:
     for name in MODEL_NAMES:
         model = load_model(name)
         origin = model.provenance
-        noise = origin.get("noise_levels") or ()
+        noise = model.noise_levels
         table.add_row(
             name,
             parameter_text(model),

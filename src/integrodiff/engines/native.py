@@ -16,8 +16,10 @@ from integrodiff.engines.shortcuts import (
     with_same_left_out,
 )
 from integrodiff.engines.threads import thread_count
+from integrodiff.errors import EngineUnavailableError
 from integrodiff.stages import (
     Evolution,
+    HaarGradient,
     Term,
     discrete_gaussian,
     increments,
@@ -151,19 +153,18 @@ class NativeProcess(Process):
 
     def _compile(self, precision: Any) -> Any:
         kind, evolution, found = compiled_process(precision), self.evolution, self._shortcuts
+        theta, haar = first_order_cell(evolution)
         if found is not None:
             return kind(
                 found.fine,
                 found.sampling,
                 found.coarse,
                 found.interpolation,
-                evolution.theta,
+                theta,
                 self._instruction_set,
             )
-        haar = evolution.discretisation == "haar"
         tolerance = exact_tolerance(precision) if self._exact else TRUNCATION
-        taps = cascade_taps(evolution, tolerance)
-        return kind(taps, evolution.theta, haar, self._instruction_set)
+        return kind(cascade_taps(evolution, tolerance), theta, haar, self._instruction_set)
 
 
 class _NativeState(State):
@@ -233,10 +234,29 @@ def _term_tuple(
 ) -> tuple[int, bool, list[float], list[float], list[float], list[float]]:
     """Return a term as the compiled module takes it; the last are taps of an integration scale."""
     return (
-        term.order,
-        term.coupling == "tensor",
-        [float(weight) for weight in term.coupling_weights],
+        term.derivatives.order,
+        term.coupling.kind == "tensor",
+        [float(weight) for weight in term.coupling.weights],
         [float(weight) for weight in term.flux_weights],
-        [float(contrast) for contrast in term.contrasts],
-        [],
+        [float(contrast) for contrast in term.diffusivity.contrasts],
+        _integration_taps(term),
     )
+
+
+def first_order_cell(evolution: Evolution) -> tuple[float, bool]:
+    """Return theta of the Haar cell, and whether terms of order one live on Haar cells at all."""
+    operators = {term.derivatives for term in evolution.all_terms() if term.derivatives.order == 1}
+    if len(operators) > 1:
+        raise EngineUnavailableError(
+            "the engine 'native' takes one discretisation for all terms of order one; "
+            "take engine='numpy'"
+        )
+    for operator in operators:
+        return (operator.theta, True) if isinstance(operator, HaarGradient) else (0.0, False)
+    return 0.0, True
+
+
+def _integration_taps(term: Term) -> list[float]:
+    """Return one half of the kernel that smooths the coupling, or nothing."""
+    scale = plain(term.coupling.integration_scale)
+    return list(discrete_gaussian(scale)) if scale else []

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ive
 
-from integrodiff.stages import Evolution, Term, discrete_gaussian, increments
+from integrodiff.stages import Evolution, HaarGradient, Term, discrete_gaussian, increments
 from integrodiff.stages._arrays import plain
 
 TRUNCATION = 3e-5
@@ -68,14 +68,12 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
 
     ``span`` is from the lowest to the highest noise, relative to that of the evolution.
     """
-    if evolution.discretisation != "haar" or any(
-        len(terms) != 1 or terms[0].order != 1 for terms in evolution.schedule
-    ):
+    if not all(len(terms) == 1 and _can_be_fused(terms[0]) for terms in evolution.schedule):
         return None
     evolution = without_negligible(evolution, span)
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
-    many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling_weights) > 2
+    many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling.weights) > 2
     fine = tuple(
         discrete_gaussian(width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION)
         for width in increments(scales[:count])
@@ -94,6 +92,12 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
         coarse=coarse,
         interpolation=interpolation(variances[1]) if coarse else (),
     )
+
+
+def _can_be_fused(term: Term) -> bool:
+    """Whether the fused step knows a term: of order one on Haar cells, without integration."""
+    is_haar = isinstance(term.derivatives, HaarGradient)
+    return is_haar and plain(term.coupling.integration_scale) == 0
 
 
 def without_negligible(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Evolution:
@@ -137,11 +141,11 @@ def effects_of_coarsest(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> t
     for step in range(evolution.steps):
         (term,) = evolution.terms(step)
         bounds = [_flow_bound(term, i, scale, loudest) for i, scale in enumerate(scales)]
-        share = plain(term.coupling_weights[-1]) * (255 / scales[-1]) ** 2 / (2 * math.pi)
+        share = plain(term.coupling.weights[-1]) * (255 / scales[-1]) ** 2 / (2 * math.pi)
         flow += bounds[-1]
         coupling += sum(
             bound * min(1.0, share / (2 * (quietest * plain(contrast)) ** 2))
-            for bound, contrast in zip(bounds[:-1], term.contrasts[:-1], strict=True)
+            for bound, contrast in zip(bounds[:-1], term.diffusivity.contrasts[:-1], strict=True)
             if share > 0
         )
     return flow * plain(evolution.tau), coupling * plain(evolution.tau)
@@ -149,13 +153,15 @@ def effects_of_coarsest(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> t
 
 def _flow_bound(term: Term, i: int, scale: float, loudest: float) -> float:
     """Return a bound for the flow of one scale, see :func:`effects_of_coarsest`."""
-    weight, coupling = plain(term.flux_weights[i]), plain(term.coupling_weights[i])
+    weight, coupling = plain(term.flux_weights[i]), plain(term.coupling.weights[i])
     if weight == 0:
         return 0.0
     if coupling == 0:
         return math.inf
     derivative = min(2.0, math.sqrt(2 / math.pi) / scale) if scale else 2.0
-    gradient = weight * loudest * plain(term.contrasts[i]) / math.sqrt(math.e * coupling)
+    gradient = (
+        weight * loudest * plain(term.diffusivity.contrasts[i]) / math.sqrt(math.e * coupling)
+    )
     twist = weight * 255 * derivative**2 / 4  # E of an image within the grey range
     return 2 * gradient * derivative + twist * derivative**2 / 2
 
@@ -180,9 +186,9 @@ def _shortened(term: Term) -> Term:
     """Return the term without its last scale."""
     return replace(
         term,
-        coupling_weights=term.coupling_weights[:-1],
+        coupling=replace(term.coupling, weights=term.coupling.weights[:-1]),
         flux_weights=term.flux_weights[:-1],
-        contrasts=term.contrasts[:-1],
+        diffusivity=replace(term.diffusivity, contrasts=term.diffusivity.contrasts[:-1]),
     )
 
 

@@ -9,6 +9,7 @@ each becomes a few fused kernels instead of some hundred that go through memory 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,18 +23,19 @@ from integrodiff.learning.tangents import (
     products,
     value_and_tangent,
 )
-from integrodiff.stages import Coupling, Discretisation, Evolution
-from integrodiff.stages.derivatives import derivatives, derivatives_adjoint
-from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
-from integrodiff.stages.divergence import divergence
-from integrodiff.stages.gradient import gradient
-from integrodiff.stages.scale_space import cascade, cascade_adjoint
-from integrodiff.stages.structure_tensor import (
+from integrodiff.stages import (
+    Coupling,
+    CouplingKind,
+    DerivativeOperator,
+    Evolution,
+    Exponential,
     SymmetricTensor,
-    multiscale_energy,
-    multiscale_structure_tensor,
-    trace_tensor,
+    Term,
+    cascade,
+    cascade_adjoint,
+    gated,
 )
+from integrodiff.stages._arrays import plain
 
 
 class CompiledLineariser(TorchLineariser):
@@ -123,19 +125,19 @@ class CompiledLineariser(TorchLineariser):
         smoothed = cascade(stack, evolution.scales)
         flows: list[Any] = [0] * len(smoothed)
         for term, tangent in zip(evolution.terms(step), tangents.terms(step), strict=True):
-            share, flow = _pieces(
-                term.order, term.coupling, evolution.discretisation, evolution.theta, self._backend
-            )
-            coupling: Any = 0
+            share, flow = _pieces(term.derivatives, term.coupling.kind, self._backend)
+            field: Any = 0
             for i, image in enumerate(smoothed):
-                coupling = coupling + share(
-                    (image[0], term.coupling_weights[i]),
-                    (image[1:], tangent.coupling_weights[i]),
+                field = field + share(
+                    (image[0], term.coupling.weights[i]),
+                    (image[1:], tangent.coupling.weights[i]),
                 )
+            field = _integrated(field, term, tangent)
+            contrasts, slopes = term.diffusivity.contrasts, tangent.diffusivity.contrasts
             for i, image in enumerate(smoothed):
                 flows[i] = flows[i] + flow(
-                    (coupling[0], image[0], term.flux_weights[i], term.contrasts[i]),
-                    (coupling[1:], image[1:], tangent.flux_weights[i], tangent.contrasts[i]),
+                    (field[0], image[0], term.flux_weights[i], contrasts[i]),
+                    (field[1:], image[1:], tangent.flux_weights[i], slopes[i]),
                 )
         change = cascade_adjoint(flows, evolution.scales)
         if evolution.pull.any():
@@ -147,52 +149,60 @@ class CompiledLineariser(TorchLineariser):
 
 
 @lru_cache(maxsize=32)
-def _pieces(
-    order: int, coupling: Coupling, discretisation: Discretisation, theta: float, backend: str
-) -> tuple[Any, Any]:
+def _pieces(operator: DerivativeOperator, kind: CouplingKind, backend: str) -> tuple[Any, Any]:
     """Return the two pointwise functions with their tangents, compiled at their first calls."""
     import torch
 
     share, flow = (
         torch.compile(_with_tangents(piece), fullgraph=True, backend=backend, dynamic=False)
-        for piece in pointwise(order, coupling, discretisation, theta)
+        for piece in pointwise(operator, kind)
     )
     return share, flow
 
 
-def pointwise(
-    order: int, coupling: Coupling, discretisation: Discretisation, theta: float
-) -> tuple[Any, Any]:
-    """Return what one scale adds to the coupling of a term, and its flow, as functions.
+def pointwise(operator: DerivativeOperator, kind: CouplingKind) -> tuple[Any, Any]:
+    """Return what one scale adds to the field of a coupling, and its flow, as functions.
 
-    The first takes the smoothed image and its weight in the coupling; the second the coupling, the
-    smoothed image, its weight in the flow, and the contrast.
+    The first takes the smoothed image and its weight in the coupling; the second the field, the
+    smoothed image, its weight in the flow, and the contrast. Tensor fields are stacks of their
+    three entries.
     """
     import torch
 
-    def tensor_share(image: Any, weight: Any) -> Any:
-        tensor = multiscale_structure_tensor([gradient(image, discretisation)], [weight])
-        return torch.stack(tensor)
+    def share(image: Any, weight: Any) -> Any:
+        coupling = Coupling(kind=kind, weights=(weight,))
+        field = coupling.summed(operator, {0: operator.forward(image)})
+        return torch.stack(field) if kind == "tensor" else field
 
-    def tensor_flow(structure: Any, image: Any, weight: Any, contrast: Any) -> Any:
-        tensor = SymmetricTensor(*structure)
-        tensor = trace_tensor(tensor) if coupling == "trace" else tensor
-        return weight * divergence(
-            image,
-            diffusion_tensor(tensor, contrast),
-            discretisation=discretisation,
-            theta=theta,
+    def flow(field: Any, image: Any, weight: Any, contrast: Any) -> Any:
+        term = Term(
+            derivatives=operator,
+            coupling=Coupling(kind=kind, weights=(1.0,)),
+            diffusivity=Exponential(contrasts=(contrast,)),
+            flux_weights=(weight,),
         )
+        field = SymmetricTensor(*field) if kind == "tensor" else field
+        return -weight * operator.adjoint(gated(operator.forward(image), field, term, 0))
 
-    def energy_share(image: Any, weight: Any) -> Any:
-        return multiscale_energy([derivatives(image, order)], [weight])
+    return share, flow
 
-    def energy_flow(energy: Any, image: Any, weight: Any, contrast: Any) -> Any:
-        factor = diffusivity(energy, contrast)
-        parts = [factor * part for part in derivatives(image, order)]
-        return -weight * derivatives_adjoint(parts, order)
 
-    return (tensor_share, tensor_flow) if order == 1 else (energy_share, energy_flow)
+def _integrated(stack: Any, term: Term, tangent: Term) -> Any:
+    """Smooth a field, first in ``stack``, and its tangents at the integration scale."""
+    scale = term.coupling.integration_scale
+    if plain(scale) == 0:
+        return stack
+
+    def smoothed(field: Any, width: Any) -> Any:
+        import torch
+
+        coupling = replace(term.coupling, integration_scale=width)
+        if coupling.kind == "trace":
+            return coupling.integrated(field, term.derivatives.grid)
+        return torch.stack(coupling.integrated(SymmetricTensor(*field), term.derivatives.grid))
+
+    slopes = tangent.coupling.integration_scale
+    return _with_tangents(smoothed)((stack[0], scale), (stack[1:], slopes))
 
 
 def _with_tangents(function: Any) -> Any:

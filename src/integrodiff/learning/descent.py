@@ -21,7 +21,6 @@ import numpy as np
 from integrodiff._atomic import atomic_write
 from integrodiff.learning.compiled import pointwise
 from integrodiff.learning.images import CleanImages
-from integrodiff.learning.parameters import LOG_TO_DECIBELS
 from integrodiff.models import DeepDiffusion
 from integrodiff.models.deep import (
     Channel,
@@ -31,8 +30,9 @@ from integrodiff.models.deep import (
     evolution_of,
     numbers_at,
 )
-from integrodiff.stages import Evolution
+from integrodiff.stages import CouplingKind, DerivativeOperator, Evolution
 from integrodiff.stages.scale_space import cascade, cascade_adjoint
+from integrodiff.viz.metrics import DECIBELS_PER_LOGARITHM, psnr_of_error
 
 # Where training starts: scale, weight and contrast of the channels of each order. The first order
 # is near the compact law, the others are weak.
@@ -49,8 +49,6 @@ _START = {
     4: ((1.0, 0.02, 0.12), (2.0, 0.05, 0.08)),
 }
 _THETA = 0.15
-
-_LOGARITHMIC = ("weights", "contrasts", "couplings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +126,7 @@ def descend(
     while run.iteration < run.settings.iterations:
         errors.append(run.step())
         if run.iteration % run.settings.every == 0 or run.iteration == run.settings.iterations:
-            psnr = 10 * math.log10(255.0**2) - float(np.mean(errors))
+            psnr = float(psnr_of_error(1.0)) - float(np.mean(errors))
             run.save(checkpoint)
             if callback is not None:
                 callback(DescentProgress(run.iteration, psnr, time.perf_counter() - began))
@@ -182,7 +180,7 @@ class _Run:
         self.images, self.levels = tensor(images.pixels)[:, None], tensor(list(levels))
         self.table = tensor(bound_table(model.channels, model.theta))
         self.numbers = {
-            name: tensor(np.log(values) if name in _LOGARITHMIC else values).requires_grad_()
+            name: tensor(np.log(values) if self._is_log(name) else values).requires_grad_()
             for name, values in model.arrays()._asdict().items()
         }
         self.optimiser = torch.optim.Adam(self.numbers.values(), lr=settings.rate)
@@ -194,6 +192,9 @@ class _Run:
         self._noisy = self._clean.clone().requires_grad_()
         self._gradients = self._recorded if self.device.type == "cuda" else self._computed
         self._recording: tuple[Any, Any] | None = None
+
+    def _is_log(self, name: str) -> bool:
+        return self.template.declared()[name].transform == "log"
 
     def step(self) -> float:
         """Take one step of descent; return the mean of 10 log10 of the squared error."""
@@ -222,7 +223,7 @@ class _Run:
         # Orders and scales have graphs of their own.
         with torch._dynamo.config.patch(recompile_limit=64):
             error = (self.denoised(self._noisy) - self._clean).square().mean(dim=(1, 2, 3))
-            loss = LOG_TO_DECIBELS * error.log().mean()
+            loss = DECIBELS_PER_LOGARITHM * error.log().mean()
             loss.backward(inputs=list(self.numbers.values()))
         return loss.detach()
 
@@ -271,7 +272,7 @@ class _Run:
         """Return the numbers themselves, not their logarithms."""
         return DeepParameters(
             **{
-                name: number.exp() if name in _LOGARITHMIC else number
+                name: self.template.declared()[name].backward(number)
                 for name, number in self.numbers.items()
             }
         )
@@ -281,14 +282,14 @@ class _Run:
         smoothed = cascade(image, evolution.scales)
         flows: list[Any] = [0] * len(smoothed)
         for term in evolution.terms(step):
-            share, flow = _pieces(term.order, evolution.theta, self.backend)
+            share, flow = _pieces(term.derivatives, term.coupling.kind, self.backend)
             present = [
                 i for i, weight in enumerate(term.flux_weights) if not isinstance(weight, float)
             ]
-            coupling = sum(share(smoothed[i], term.coupling_weights[i]) for i in present)
+            coupling = sum(share(smoothed[i], term.coupling.weights[i]) for i in present)
             for i in present:
                 flows[i] = flows[i] + flow(
-                    coupling, smoothed[i], term.flux_weights[i], term.contrasts[i]
+                    coupling, smoothed[i], term.flux_weights[i], term.diffusivity.contrasts[i]
                 )
         return cascade_adjoint(flows, evolution.scales)
 
@@ -347,11 +348,13 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 @lru_cache(maxsize=32)
-def _pieces(order: int, theta: float, backend: str | None) -> tuple[Any, Any]:
-    """Return the pointwise functions of one order, compiled at their first calls."""
+def _pieces(
+    operator: DerivativeOperator, kind: CouplingKind, backend: str | None
+) -> tuple[Any, Any]:
+    """Return the pointwise functions of one operator, compiled at their first calls."""
     import torch
 
-    share, flow = pointwise(order, "tensor" if order == 1 else "trace", "haar", theta)
+    share, flow = pointwise(operator, kind)
     if backend is None:
         return share, flow
     return (

@@ -8,8 +8,8 @@ import numpy as np
 
 from integrodiff.engines import get_engine
 from integrodiff.learning.images import CleanImages, noise
-from integrodiff.learning.parameters import decibels
 from integrodiff.models import Model
+from integrodiff.viz.metrics import psnr_of_error
 
 
 def mean_psnr(
@@ -33,7 +33,7 @@ def mean_psnr(
     levels : sequence of float
         Noise levels on the scale [0, 255].
     engine : str
-        Who computes, in float32.
+        Compute backend, in float32.
     exact : bool
         Take no shortcuts.
     batch : int
@@ -78,5 +78,5 @@ def image_psnr(
     evolution = model.evolution(level)
     denoised = get_engine(engine).evolve(noisy[:, None], evolution, exact=exact)[:, 0]
     error = np.mean((denoised.astype(np.float64) - clean) ** 2, axis=(1, 2))
-    psnr: list[float] = decibels(error).tolist()
+    psnr: list[float] = psnr_of_error(error).tolist()
     return psnr

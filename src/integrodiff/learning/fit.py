@@ -21,16 +21,10 @@ from numpy.typing import NDArray
 
 from integrodiff._atomic import atomic_write
 from integrodiff.learning.images import CleanImages
-from integrodiff.learning.parameters import (
-    LOG_TO_DECIBELS,
-    Parameterisation,
-    Vector,
-    decibels,
-    smoothness,
-)
+from integrodiff.learning.parameters import Parameterisation, Vector, smoothness
 from integrodiff.learning.tangents import Item, Linearisation, Lineariser, TorchLineariser
 from integrodiff.models import ExplicitModel
-from integrodiff.models.schema import settings_of
+from integrodiff.viz.metrics import DECIBELS_PER_LOGARITHM, psnr_of_error
 
 Loss = Literal["psnr", "mse"]
 
@@ -166,7 +160,7 @@ def fit(
     settings = settings or FitSettings()
     first = [starts] if isinstance(starts, ExplicitModel) else list(starts)
     for start in first:
-        if type(start) is not type(first[0]) or settings_of(start) != settings_of(first[0]):
+        if type(start) is not type(first[0]) or start.settings() != first[0].settings():
             raise ValueError(
                 f"starts must share class and settings; {start!r} differs from {first[0]!r}"
             )
@@ -223,7 +217,7 @@ class _Trainer:
         vector = np.array(state.vector)
         items = self._items(None)
         lin = self.lineariser.linearise(vector, items)
-        psnr = decibels(lin.error)
+        psnr = psnr_of_error(lin.error)
         by_level = {
             level: float(psnr[[i for i, item in enumerate(items) if item[1] == level]].mean())
             for level in self.parameterisation.levels
@@ -331,8 +325,8 @@ class _Trainer:
             loss = float(share @ lin.error)
             weights = share
         else:
-            loss = float(-share @ decibels(lin.error))
-            weights = share * LOG_TO_DECIBELS / lin.error
+            loss = float(-share @ psnr_of_error(lin.error))
+            weights = share * DECIBELS_PER_LOGARITHM / lin.error
         gradient = 2 * weights @ lin.gradient
         curvature = 2 * np.einsum("n,npq->pq", weights, lin.curvature)
         if self.settings.penalty:
@@ -368,7 +362,7 @@ class _Trainer:
             images=count,
             iteration=self.state.iteration,
             loss=loss,
-            psnr=float(decibels(lin.error).mean()),
+            psnr=float(psnr_of_error(lin.error).mean()),
             damping=self.state.damping,
             seconds=seconds,
             parameters=self.parameterisation.values(vector),

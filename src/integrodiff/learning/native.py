@@ -8,7 +8,7 @@ whose derivatives are central differences in double precision.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from integrodiff.engines.native import (
     cascade_taps,
     compiled_process,
     exact_tolerance,
+    first_order_cell,
     schedule_tuples,
 )
 from integrodiff.engines.shortcuts import shortcuts
@@ -28,7 +29,7 @@ from integrodiff.engines.threads import thread_count
 from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import Parameterisation, Vector
 from integrodiff.learning.tangents import Item, Linearisation
-from integrodiff.stages import Evolution
+from integrodiff.stages import Evolution, Term
 from integrodiff.stages.scale_space import increments
 
 _STEP = 1e-5  # of central differences in logarithms; their error is about its square
@@ -87,7 +88,7 @@ class _Numbers(NamedTuple):
 class NativeLineariser(_OnProcessors):
     """The same numbers as ``TorchLineariser``, on the processors alone.
 
-    For the Haar scheme.
+    For the Haar scheme, and models whose integration scale is not trained.
 
     Parameters
     ----------
@@ -104,7 +105,10 @@ class NativeLineariser(_OnProcessors):
     ) -> None:
         super().__init__(parameterisation, images)
         if not has_tangents(parameterisation):
-            raise ValueError("the compiled tangents are for the Haar scheme")
+            raise ValueError(
+                "the compiled tangents are for Haar cells and a fixed integration scale; "
+                "take TorchLineariser or DifferenceLineariser"
+            )
         self._precision: Any = np.float64 if double else np.float32
         self._at: dict[float, _Numbers] = {}
         # Their memory is used again for every example with the same scales.
@@ -156,7 +160,7 @@ class NativeLineariser(_OnProcessors):
 
     def _compile(self, evolution: Evolution) -> Any:
         taps = cascade_taps(evolution, exact_tolerance(self._precision))
-        return compiled_process(self._precision)(taps, evolution.theta, True)
+        return compiled_process(self._precision)(taps, *first_order_cell(evolution))
 
 
 class DifferenceLineariser(_OnProcessors):
@@ -207,7 +211,8 @@ class DifferenceLineariser(_OnProcessors):
 
 def has_tangents(parameterisation: Parameterisation) -> bool:
     """Whether the compiled tangents can do this model."""
-    return parameterisation.template.discretisation == "haar"
+    template, names = parameterisation.template, parameterisation.names
+    return template.discretisation == "haar" and "integration_scale" not in names
 
 
 def has_shortcuts(parameterisation: Parameterisation) -> bool:
@@ -241,9 +246,11 @@ def _slope_tuples(
     contrasts.
     """
 
-    def table(entry: int, position: int, name: str) -> list[list[float]]:
+    def table(
+        entry: int, position: int, numbers: Callable[[Term], tuple[Any, ...]]
+    ) -> list[list[float]]:
         columns: NDArray[np.float64] = np.array(
-            [getattr(slope.schedule[entry][position], name) for slope in slopes], np.float64
+            [numbers(slope.schedule[entry][position]) for slope in slopes], np.float64
         )
         rows: list[list[float]] = columns.T.tolist()
         return rows
@@ -251,9 +258,9 @@ def _slope_tuples(
     return [
         [
             (
-                table(entry, position, "coupling_weights"),
-                table(entry, position, "flux_weights"),
-                table(entry, position, "contrasts"),
+                table(entry, position, lambda term: term.coupling.weights),
+                table(entry, position, lambda term: term.flux_weights),
+                table(entry, position, lambda term: term.diffusivity.contrasts),
             )
             for position in range(len(terms))
         ]

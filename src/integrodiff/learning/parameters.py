@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,21 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.models import ExplicitModel, FullLaw
-from integrodiff.models.schema import model_from, parameters_of, settings_of
 from integrodiff.stages import Evolution
 from integrodiff.stages._arrays import plain
 
 Vector = NDArray[np.float64]
 
-_TINY = 1e-12  # a step size that is stable for whatever parameters
-
 
 class Parameterisation:
-    """The free parameters of a model, as a vector of their logarithms.
+    """The free parameters of a model, as a vector of numbers without bounds.
 
-    Exponents, which may have any sign, stand for themselves. Parameters are named as in model
-    files; those of a sequence have an index, as in ``gammas[3]``. The step size is kept within
-    its stable bound at all the noise levels.
+    Most parameters stand for their logarithm; exponents, which may have any sign, for themselves
+    (see :class:`integrodiff.models.description.Parameter`). Parameters are named as in model files;
+    those of a sequence have an index, as in ``gammas[3]``. The step size is kept within its stable
+    bound at all the noise levels.
 
     Parameters
     ----------
@@ -35,6 +32,7 @@ class Parameterisation:
         Noise levels at which the model must be stable.
     fixed : sequence of str
         Names of parameters that keep their value; a name without index fixes a whole sequence.
+        Optional parameters at their neutral value are fixed in any case.
     """
 
     def __init__(
@@ -42,78 +40,73 @@ class Parameterisation:
     ) -> None:
         self.template = template
         self.levels = tuple(levels)
-        self._parameters = parameters_of(template)
-        self._settings = settings_of(template)
+        self._parameters = template.parameters()
+        self._settings = template.settings()
+        self._declared = template.declared()
         known = _flat_names(self._parameters)
-        unknown = [name for name in fixed if name not in known and name not in self._parameters]
+        unknown = [
+            name
+            for name in fixed
+            if name not in known and name not in self._parameters and name not in self._declared
+        ]
         if unknown:
             raise ValueError(
                 f"no parameter {', '.join(map(repr, unknown))} to fix; there are {', '.join(known)}"
             )
-        self.names = tuple(
-            name for name in known if name not in fixed and name.split("[")[0] not in fixed
-        )
+        self.names = tuple(name for name in known if name not in fixed and _base(name) not in fixed)
         if not self.names:
             raise ValueError("all parameters are fixed, so there is nothing to train")
 
     def vector(self, model: ExplicitModel) -> Vector:
-        """Return the logarithms of the free parameters of ``model``."""
-        parameters = parameters_of(model)
+        """Return the free parameters of ``model`` as they are trained."""
+        parameters = model.parameters()
         values = []
         for name in self.names:
-            value = _get(parameters, name)
-            if not (value > 0 or _is_exponent(name)):
+            value, declared = _get(parameters, name), self._declared[_base(name)]
+            if declared.transform == "log" and not value > 0:
                 raise ValueError(f"{name} = {value} has no logarithm: fix it, or start above zero")
-            values.append(value if _is_exponent(name) else math.log(value))
+            values.append(declared.forward(value))
         return np.array(values, np.float64)
 
     def model(self, vector: Vector) -> ExplicitModel:
-        """Return the model with these logarithms of its free parameters."""
-        return self._build(self.values(vector))
+        """Return the model with these free parameters, its step size cut to the bound."""
+        return self._bounded(self._unbounded(vector.tolist()))
 
     def values(self, vector: Vector) -> dict[str, float]:
         """Return the free parameters by name."""
-        return {
-            name: float(number) if _is_exponent(name) else math.exp(number)
-            for name, number in zip(self.names, vector, strict=True)
-        }
+        return self._values(vector.tolist())
 
     def differentiable_model(self, vector: Any) -> ExplicitModel:
         """Return the model whose parameters are tensors that carry derivatives."""
-        return self._build(
-            {
-                name: vector[i] if _is_exponent(name) else vector[i].exp()
-                for i, name in enumerate(self.names)
-            }
-        )
+        return self._bounded(self._unbounded([vector[i] for i in range(len(self.names))]))
 
     def evolution_without_bound(self, vector: Vector, level: float) -> Evolution:
         """Return the process at a noise level with the step size as it is, stable or not."""
-        parameters = self._filled(self.values(vector))
-        tau = parameters["tau"]
-        tiny_step = model_from(type(self.template), {**parameters, "tau": _TINY}, self._settings)
-        return replace(tiny_step._evolution(level), tau=tau * plain(tiny_step.tau_factor(level)))
+        return self._unbounded(vector.tolist())._evolution(level)
 
-    def _filled(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return all parameters, the free ones with these values."""
+    def _values(self, numbers: Sequence[Any]) -> dict[str, Any]:
+        return {
+            name: self._declared[_base(name)].backward(number)
+            for name, number in zip(self.names, numbers, strict=True)
+        }
+
+    def _unbounded(self, numbers: Sequence[Any]) -> ExplicitModel:
+        """Return the model with these free parameters."""
         parameters: dict[str, Any] = {
             name: list(value) if isinstance(value, list) else value
             for name, value in self._parameters.items()
         }
-        for name, value in values.items():
+        for name, value in self._values(numbers).items():
             _set(parameters, name, value)
-        return parameters
+        return type(self.template).build(parameters, self._settings)
 
-    def _build(self, values: dict[str, Any]) -> ExplicitModel:
-        parameters = self._filled(values)
-        tau = parameters["tau"]
-        tiny_step = model_from(type(self.template), {**parameters, "tau": _TINY}, self._settings)
+    def _bounded(self, model: ExplicitModel) -> ExplicitModel:
+        """Return the model with a step size that is stable at all noise levels."""
         bound = min(
-            tiny_step.stable_step(level) / plain(tiny_step.tau_factor(level))
-            for level in self.levels
+            model.stable_step(level) / plain(model.tau_factor(level)) for level in self.levels
         )
         # Beyond its bound the step size is constant, and so has no derivative.
-        return replace(tiny_step, tau=tau if plain(tau) <= bound else bound)
+        return model if plain(model.tau) <= bound else replace(model, tau=bound)
 
 
 def smoothness(model: ExplicitModel, level: float) -> tuple[Vector, NDArray[np.float64]]:
@@ -146,8 +139,9 @@ def _flat_names(parameters: dict[str, Any]) -> list[str]:
     return names
 
 
-def _is_exponent(name: str) -> bool:
-    return "exponent" in name
+def _base(name: str) -> str:
+    """Return the name of a parameter without index."""
+    return name.split("[")[0]
 
 
 def _get(parameters: dict[str, Any], name: str) -> float:
@@ -162,11 +156,3 @@ def _set(parameters: dict[str, Any], name: str, value: Any) -> None:
         parameters[base][int(index[:-1])] = value
     else:
         parameters[base] = value
-
-
-def decibels(mean_squared_error: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the PSNR for a peak of 255."""
-    return 10 * np.log10(255.0**2 / mean_squared_error)
-
-
-LOG_TO_DECIBELS = 10 / math.log(10)

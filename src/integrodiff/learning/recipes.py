@@ -259,7 +259,8 @@ def best_lineariser(
 
     On a GPU this is PyTorch's compiler, but for models whose scales are trained. On processors it
     is the compiled engine, if it is there: its tangents, or differences where these are faster for
-    its shortcuts or where it has no tangents. The rest is left to PyTorch's own forward mode.
+    its shortcuts or where it has no tangents, as for a trained integration scale. The rest is left
+    to PyTorch's own forward mode.
     """
     import torch
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar, Self, get_args
 
 from integrodiff._checks import (
     nonnegative_number,
@@ -15,11 +16,19 @@ from integrodiff._checks import (
     positive_integer,
     positive_number,
 )
-from integrodiff.errors import StepSizeError
-from integrodiff.stages import Discretisation, Evolution, evolve, stable_step
+from integrodiff.errors import StepSizeWarning
+from integrodiff.models.description import Described, Json, parameter, setting
+from integrodiff.stages import (
+    DerivativeOperator,
+    Discretisation,
+    Evolution,
+    derivative_operator,
+    evolve,
+    stable_step,
+)
 from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace
 
-# Rounding in a stored bound must not turn the bound itself into an error.
+# A step size stored as the bound itself may exceed it by rounding.
 _ROUNDING = 1 + 1e-9
 
 
@@ -40,25 +49,41 @@ class Model(ABC):
 
     @abstractmethod
     def _evolution(self, sigma: float) -> Evolution:
-        """Return the process at a positive noise level without checking its step size."""
+        """Return the process at a positive noise level with the step size as the law has it."""
+
+    @property
+    def noise_levels(self) -> tuple[float, ...]:
+        """Noise levels on the scale [0, 255] that the parameters were trained for, if known."""
+        return tuple(float(level) for level in self.provenance.get("noise_levels") or ())
 
     def evolution(self, sigma: float) -> Evolution:
-        """Return the diffusion process for the noise level ``sigma``.
+        """Return the diffusion process for the noise level ``sigma``; it is always stable.
 
-        Raises
-        ------
-        StepSizeError
-            If the step size exceeds :meth:`stable_step`.
+        Where the model's step size exceeds :meth:`stable_step`, the bound is taken.
+
+        Warns
+        -----
+        StepSizeWarning
+            If that step size is a plain number of the model. Laws of the noise level include the
+            bound and do not warn.
         """
         evolution = self._evolution(positive_number("sigma", sigma))
         bound = stable_step_of(evolution)
-        if evolution.tau > bound * _ROUNDING:
-            raise StepSizeError(
-                f"the step size tau = {evolution.tau:.6g} is not stable: this "
-                f"{type(self).__name__} allows at most tau = {bound:.6g} at noise level "
-                f"{sigma:g}; take a smaller tau and, if needed, more steps"
+        if evolution.tau <= bound * _ROUNDING:
+            return evolution
+        if not self._tau_is_a_law(sigma):
+            warnings.warn(
+                f"the step size tau = {evolution.tau:.6g} of this {type(self).__name__} is above "
+                f"the largest stable one at noise level {sigma:g}, tau = {bound:.6g}, which is "
+                "taken instead; for the same diffusion time take a smaller tau and more steps",
+                StepSizeWarning,
+                stacklevel=2,
             )
-        return evolution
+        return replace(evolution, tau=bound)
+
+    def _tau_is_a_law(self, sigma: float) -> bool:
+        """Whether the step size at a noise level comes from a law, and not from a plain number."""
+        return False
 
     def stable_step(self, sigma: float, *, shape: tuple[int, int] | None = None) -> float:
         """Return the largest step size at which the Euclidean norm provably never grows.
@@ -137,8 +162,10 @@ class Model(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplicitModel(Model):
-    """Step size and discretisation, the settings of every model with one set of parameters.
+class ExplicitModel(Described, Model):
+    """A model with one set of parameters; the base class of all kinds of models.
+
+    A subclass with a ``kind``, its name in model files, is registered under it.
 
     Attributes
     ----------
@@ -154,25 +181,61 @@ class ExplicitModel(Model):
         Where the parameters come from; no part of the model's identity.
     """
 
-    tau: float
-    steps: int = 10
-    theta: float = 0.25
-    discretisation: Discretisation = "haar"
+    kind: ClassVar[str] = ""
+
+    tau: float = field(metadata=parameter(positive_number))
+    steps: int = field(default=10, metadata=setting(positive_integer))
+    theta: float = field(
+        default=0.25, metadata=setting(lambda name, value: number_between(name, value, 0, 0.5))
+    )
+    discretisation: Discretisation = field(
+        default="haar",
+        metadata=setting(lambda name, value: one_of(name, value, get_args(Discretisation))),
+    )
     provenance: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tau", positive_number("tau", self.tau))
-        positive_integer("steps", self.steps)
-        number_between("theta", self.theta, 0, 0.5)
-        one_of("discretisation", self.discretisation, ("haar", "nonnegativity"))
-        if not self._depends_on_noise:
-            self.evolution(1.0)  # refuses an unstable step size at once
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.kind:
+            KINDS[cls.kind] = cls
+
+    @classmethod
+    def build(
+        cls,
+        parameters: Mapping[str, Json],
+        settings: Mapping[str, Json],
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Return the model with these parameters and settings; the inverse of the two methods.
+
+        Raises
+        ------
+        ModelFileError
+            If names are missing or unknown.
+        """
+        arguments = cls.arguments(parameters, settings)
+        return cls(**arguments, provenance=dict(provenance or {}))
+
+    def derivatives(self, order: int = 1) -> DerivativeOperator:
+        """Return the derivative operator of an order in the discretisation of the model."""
+        return derivative_operator(order, discretisation=self.discretisation, theta=self.theta)
 
     def tau_factor(self, sigma: float) -> Scalar:
         """Return the step size at a noise level, relative to ``tau``."""
         return 1.0
 
     @property
-    def _depends_on_noise(self) -> bool:
-        """Whether the parameters are functions of the noise level."""
+    def depends_on_noise(self) -> bool:
+        """Whether the process is a function of the noise level."""
         return False
+
+    def extrapolated(self, ratio: float) -> Self | None:
+        """Return the model for noise ``ratio`` times as strong as what it was trained for.
+
+        None if there is no such rule, and parameters may continue as powers of the noise level.
+        """
+        return None
+
+
+KINDS: dict[str, type[ExplicitModel]] = {}
+"""All kinds of models by their name in model files."""

@@ -6,14 +6,12 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import exp, log
+from math import log
 from typing import Any
 
 from integrodiff._checks import positive_number, sequence_of_numbers
 from integrodiff.models.base import ExplicitModel, Model
-from integrodiff.models.integrodifferential import IAD, IID
-from integrodiff.models.laws import FullLaw
-from integrodiff.models.schema import Parameters, model_from, parameters_of, settings_of
+from integrodiff.models.description import Parameter
 from integrodiff.stages import Evolution
 
 
@@ -21,12 +19,11 @@ from integrodiff.stages import Evolution
 class ByNoiseLevel(Model):
     """Models of one kind at several noise levels, interpolated between them.
 
-    Every parameter is taken to be a power of the noise level between two neighbouring levels:
-    its logarithm is interpolated linearly in the logarithm of the noise level. Below the first
-    and above the last level the power of the nearest interval continues, but for full laws: eight
-    weights and contrasts that were trained together mean little on their own, so there the
-    contrasts of the nearest level change in proportion to the noise, and nothing else does. The
-    step size never exceeds its stable bound.
+    Between two neighbouring levels every parameter is interpolated linearly in the logarithm of
+    the noise level, on the scale on which it is trained: most are powers of the noise level. Below
+    the first and above the last level the model of the nearest one is extrapolated if it has a rule
+    for that (:meth:`ExplicitModel.extrapolated`), else the nearest interval continues. The step
+    size is the smaller of what this gives and the stable bound.
 
     Attributes
     ----------
@@ -54,16 +51,16 @@ class ByNoiseLevel(Model):
             )
         first = self.models[0]
         for model in self.models:
-            if not isinstance(model, ExplicitModel) or model._depends_on_noise:
+            if not isinstance(model, ExplicitModel) or model.depends_on_noise:
                 raise TypeError(f"only models for one noise level can be joined, got {model!r}")
-            if type(model) is not type(first) or settings_of(model) != settings_of(first):
+            if type(model) is not type(first) or model.settings() != first.settings():
                 raise ValueError(
                     "joined models must be of one class with equal settings; "
                     f"{model!r} differs from {first!r}"
                 )
         if len(self.models) > 1:
             for model in self.models:
-                _require_positive(parameters_of(model))
+                _require_positive(model)
 
     def at(self, sigma: float) -> ExplicitModel:
         """Return the model with the parameters for the noise level ``sigma``."""
@@ -73,42 +70,52 @@ class ByNoiseLevel(Model):
             return self.models[0]
         nearest = min(max(sigma, self.levels[0]), self.levels[-1])
         if sigma != nearest:
-            match self.models[self.levels.index(nearest)]:
-                case IID(law=FullLaw() as law) | IAD(law=FullLaw() as law) as model:
-                    return replace(model, law=law.scaled(sigma / nearest))
+            found = self.models[self.levels.index(nearest)].extrapolated(sigma / nearest)
+            if found is not None:
+                return found
         right = min(max(bisect_right(self.levels, sigma), 1), len(self.levels) - 1)
         lower, upper = self.levels[right - 1], self.levels[right]
         position = log(sigma / lower) / log(upper / lower)
-        parameters = _interpolate(
-            parameters_of(self.models[right - 1]), parameters_of(self.models[right]), position
-        )
+        model = _interpolated(self.models[right - 1], self.models[right], position)
         # The interpolated step size may exceed the bound of the other interpolated parameters.
-        tau = parameters["tau"]
-        tiny_step = model_from(
-            type(self.models[0]), {**parameters, "tau": 1e-12}, settings_of(self.models[0])
-        )
-        return replace(tiny_step, tau=min(tau, tiny_step.stable_step(sigma)))
+        return replace(model, tau=min(model.tau, model.stable_step(sigma)))
+
+    @property
+    def noise_levels(self) -> tuple[float, ...]:
+        """Noise levels that the parameters were trained for: the levels, unless said otherwise."""
+        return super().noise_levels or self.levels
+
+    def _tau_is_a_law(self, sigma: float) -> bool:
+        return len(self.levels) > 1 and sigma not in self.levels
 
     def _evolution(self, sigma: float) -> Evolution:
         return self.at(sigma)._evolution(sigma)
 
 
-def _interpolate(lower: Parameters, upper: Parameters, position: float) -> dict[str, Any]:
-    """Geometric interpolation, at ``position`` 0 the lower and at 1 the upper parameters."""
+def _interpolated(lower: ExplicitModel, upper: ExplicitModel, position: float) -> ExplicitModel:
+    """Interpolate all parameters; at ``position`` 0 they are the lower and at 1 the upper ones."""
 
-    def between(a: Any, b: Any) -> Any:
-        if isinstance(a, str):
-            return a
+    def between(declared: Parameter, a: Any, b: Any) -> Any:
         if isinstance(a, list):
-            return [between(x, y) for x, y in zip(a, b, strict=True)]
-        return exp((1 - position) * log(a) + position * log(b))
+            return [between(declared, x, y) for x, y in zip(a, b, strict=True)]
+        return declared.backward(
+            (1 - position) * declared.forward(a) + position * declared.forward(b)
+        )
 
-    return {name: between(lower[name], upper[name]) for name in lower}
+    first, second = lower.parameters(), upper.parameters()
+    declared = lower.declared()
+    parameters = {
+        name: between(declared[name], value, second[name]) if name in declared else value
+        for name, value in first.items()
+    }
+    return type(lower).build(parameters, lower.settings())
 
 
-def _require_positive(parameters: Parameters) -> None:
-    """Refuse what has no logarithm."""
-    for name, value in parameters.items():
-        if not isinstance(value, str):
+def _require_positive(model: ExplicitModel) -> None:
+    """Refuse numbers without a logarithm where it is interpolated."""
+    parameters = model.parameters()
+    for name, declared in model.declared().items():
+        if declared.transform == "log" and name in parameters:
+            value = parameters[name]
             for number in value if isinstance(value, list) else [value]:
                 positive_number(f"{name} of a model joined by noise level", number)

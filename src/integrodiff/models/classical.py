@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from integrodiff._checks import positive_number
 from integrodiff.models.base import ExplicitModel
-from integrodiff.stages import Coupling, Evolution, Term
+from integrodiff.models.description import parameter
+from integrodiff.stages import Coupling, Evolution, Exponential, Term
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeronaMalik(ExplicitModel):
     r"""Isotropic nonlinear diffusion, :math:`\partial_t u = \nabla^\top(g(|\nabla u|^2)\nabla u)`.
+
+    This is eq. (1) of the paper.
 
     Attributes
     ----------
@@ -24,21 +27,18 @@ class PeronaMalik(ExplicitModel):
            IEEE Transactions on Pattern Analysis and Machine Intelligence 12(7), 1990.
     """
 
-    contrast: float
+    kind = "perona-malik"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "contrast", positive_number("contrast", self.contrast))
-        super().__post_init__()
+    contrast: float = field(metadata=parameter(positive_number))
 
     def _evolution(self, sigma: float) -> Evolution:
-        return Evolution(
-            scales=(0.0,),
-            schedule=((_term((1.0,), (1.0,), self.contrast, "trace"),),),
-            tau=self.tau,
-            steps=self.steps,
-            discretisation=self.discretisation,
-            theta=self.theta,
+        term = Term(
+            derivatives=self.derivatives(),
+            coupling=Coupling(kind="trace", weights=(1.0,)),
+            diffusivity=Exponential(contrasts=(self.contrast,)),
+            flux_weights=(1.0,),
         )
+        return Evolution(scales=(0.0,), schedule=((term,),), tau=self.tau, steps=self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class EED(ExplicitModel):
     r"""Edge-enhancing anisotropic diffusion, :math:`\partial_t u = \nabla^\top(g(J_\rho)\nabla u)`.
 
     The tensor :math:`J_\rho = \nabla u_\rho \nabla u_\rho^\top` comes from the image smoothed at
-    one scale, the flow from the image itself.
+    one scale, the flow from the image itself; eqs. (5) and (6) of the paper.
 
     Attributes
     ----------
@@ -61,35 +61,18 @@ class EED(ExplicitModel):
            Computing Supplement 11, 1996.
     """
 
-    contrast: float
-    scale: float
+    kind = "eed"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "contrast", positive_number("contrast", self.contrast))
-        object.__setattr__(self, "scale", positive_number("scale", self.scale))
-        super().__post_init__()
+    contrast: float = field(metadata=parameter(positive_number))
+    scale: float = field(metadata=parameter(positive_number))
 
     def _evolution(self, sigma: float) -> Evolution:
-        return Evolution(
-            scales=(0.0, self.scale),
-            schedule=((_term((0.0, 1.0), (1.0, 0.0), self.contrast, "tensor"),),),
-            tau=self.tau,
-            steps=self.steps,
-            discretisation=self.discretisation,
-            theta=self.theta,
+        term = Term(
+            derivatives=self.derivatives(),
+            coupling=Coupling(kind="tensor", weights=(0.0, 1.0)),
+            diffusivity=Exponential(contrasts=(self.contrast, self.contrast)),
+            flux_weights=(1.0, 0.0),
         )
-
-
-def _term(
-    coupling_weights: tuple[float, ...],
-    flux_weights: tuple[float, ...],
-    contrast: float,
-    coupling: Coupling,
-) -> Term:
-    """Return a term with one contrast for all scales."""
-    return Term(
-        coupling_weights=coupling_weights,
-        flux_weights=flux_weights,
-        contrasts=(contrast,) * len(flux_weights),
-        coupling=coupling,
-    )
+        return Evolution(
+            scales=(0.0, self.scale), schedule=((term,),), tau=self.tau, steps=self.steps
+        )

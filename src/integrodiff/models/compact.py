@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from integrodiff._checks import (
-    finite_number,
-    nonnegative_number,
-    positive_number,
-    sequence_of_numbers,
+from integrodiff._checks import finite_number, nonnegative_number, positive_number
+from integrodiff.models.base import ExplicitModel
+from integrodiff.models.description import (
+    Described,
+    each_finite,
+    each_nonnegative,
+    each_positive,
+    law,
+    parameter,
+    require_lengths,
 )
-from integrodiff.models.base import ExplicitModel, stable_step_of
-from integrodiff.models.laws import ScaleGrid
-from integrodiff.stages import Evolution, Term
+from integrodiff.models.laws import ScaleGrid, scale_grid_setting
+from integrodiff.stages import Coupling, Evolution, Exponential, Term
 from integrodiff.stages._arrays import Scalar, exp
 from integrodiff.stages.derivatives import HIGHEST_ORDER
 
@@ -22,7 +26,7 @@ REFERENCE_LEVEL = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerLaws:
+class PowerLaws(Described):
     r"""Weights and contrasts as powers of the scale, for derivatives of order 1, 2, ...
 
     .. math::
@@ -39,52 +43,49 @@ class PowerLaws:
         :math:`b > 0` and :math:`p`, one for each order.
     """
 
-    strengths: tuple[float, ...]
-    exponents: tuple[float, ...]
-    decays: tuple[float, ...]
-    contrasts: tuple[float, ...]
-    contrast_exponents: tuple[float, ...]
+    strengths: tuple[float, ...] = field(metadata=parameter(each_nonnegative))
+    exponents: tuple[float, ...] = field(metadata=parameter(each_finite, transform="identity"))
+    decays: tuple[float, ...] = field(metadata=parameter(each_nonnegative))
+    contrasts: tuple[float, ...] = field(metadata=parameter(each_positive))
+    contrast_exponents: tuple[float, ...] = field(
+        metadata=parameter(each_finite, transform="identity")
+    )
 
-    def __post_init__(self) -> None:
-        orders = len(sequence_of_numbers("strengths", self.strengths))
-        if orders > HIGHEST_ORDER:
-            raise ValueError(f"there are at most {HIGHEST_ORDER} orders, got {orders} strengths")
-        for name in self.__dataclass_fields__:
-            numbers = sequence_of_numbers(
-                name, getattr(self, name), orders, signed="exponents" in name
+    conventions = 1  # a common factor of all strengths can be moved into contrasts and step size
+
+    def _check(self) -> None:
+        if len(self.strengths) > HIGHEST_ORDER:
+            raise ValueError(
+                f"there are at most {HIGHEST_ORDER} orders, got {len(self.strengths)} strengths"
             )
-            object.__setattr__(self, name, numbers)
-        for i, contrast in enumerate(self.contrasts):
-            positive_number(f"contrasts[{i}]", contrast)
+        require_lengths(self, tuple(self.declared()), len(self.strengths))
 
-    def terms(
-        self, grid: ScaleGrid, sigma: float, growth: Scalar = 1.0, drift: Scalar = 0.0
-    ) -> tuple[Term, ...]:
-        """Return the terms of all orders at a noise level.
+    @property
+    def orders(self) -> range:
+        """The orders of derivatives that the law is for."""
+        return range(1, len(self.strengths) + 1)
 
-        Contrasts are multiplied by ``growth``, and weights by the scale to the power ``drift``.
-        """
+    def weights(
+        self, order: int, grid: ScaleGrid, sigma: float, drift: Scalar
+    ) -> tuple[Scalar, ...]:
+        """Return the weight of each scale, times the scale to the power ``drift``."""
+        i = order - 1
         return tuple(
-            self._term(order, grid, sigma, growth, drift) for order in range(len(self.strengths))
-        )
-
-    def _term(self, i: int, grid: ScaleGrid, sigma: float, growth: Scalar, drift: Scalar) -> Term:
-        weights = tuple(
             quadrature
             * self.strengths[i]
             * scale ** (self.exponents[i] + drift)
             * exp(-2 * self.decays[i] * scale**2 / math.sqrt(sigma))
             for quadrature, scale in zip(grid.quadrature_weights, grid.scales, strict=True)
         )
-        return Term(
-            coupling_weights=weights,
-            flux_weights=weights,
-            contrasts=tuple(
-                self.contrasts[i] * sigma * scale ** -self.contrast_exponents[i] * growth
-                for scale in grid.scales
-            ),
-            coupling="tensor" if i == 0 else "trace",
-            order=i + 1,
+
+    def contrasts_at(
+        self, order: int, grid: ScaleGrid, sigma: float, growth: Scalar
+    ) -> tuple[Scalar, ...]:
+        """Return the contrast of each scale, times ``growth``."""
+        i = order - 1
+        return tuple(
+            self.contrasts[i] * sigma * scale ** -self.contrast_exponents[i] * growth
+            for scale in grid.scales
         )
 
 
@@ -94,8 +95,10 @@ class CompactDiffusion(ExplicitModel):
 
     The first order is anisotropic as in :class:`integrodiff.IAD`. Each higher order has a scalar
     diffusivity of the multiscale sum of squares of its derivatives, so that the model does not
-    prefer any direction. At a noise level s the step size is
-    :math:`\tau\, (s / 30)^r`, or the stable bound where that is smaller.
+    prefer any direction.
+
+    At a noise level s the step size is the smaller of :math:`\tau\, (s / 30)^r` and the stable
+    bound at s. The minimum is part of the law: the bound falls where the power rises.
 
     Attributes
     ----------
@@ -111,66 +114,81 @@ class CompactDiffusion(ExplicitModel):
         By how much the exponents of the weights rise from the first step to the last, from half
         of it below to half of it above. If it is positive, fine scales come first.
     pull : float
-        Strength of the attraction to the input image.
+        Weight of the fidelity term, which draws the image to the input.
+    integration_scale : float
+        Standard deviation in pixels of the Gaussian that smooths the structure tensor, and the
+        sums of squares of higher orders, before the diffusivity.
     """
 
-    law: PowerLaws
-    scales: ScaleGrid = field(default_factory=ScaleGrid)
-    tau_exponent: float = 0.0
-    contrast_growth: float = 1.0
-    exponent_drift: float = 0.0
-    pull: float = 0.0
+    kind = "compact"
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.law, PowerLaws):
-            raise TypeError(f"law must be a PowerLaws, got {self.law!r}")
-        if not isinstance(self.scales, ScaleGrid):
-            raise TypeError(f"scales must be a ScaleGrid, got {self.scales!r}")
+    law: PowerLaws = field(metadata=law(PowerLaws))
+    scales: ScaleGrid = field(default_factory=ScaleGrid, metadata=scale_grid_setting())
+    tau_exponent: float = field(
+        default=0.0, metadata=parameter(finite_number, transform="identity")
+    )
+    contrast_growth: float = field(default=1.0, metadata=parameter(positive_number))
+    exponent_drift: float = field(
+        default=0.0, metadata=parameter(finite_number, transform="identity")
+    )
+    pull: float = field(default=0.0, metadata=parameter(nonnegative_number))
+    integration_scale: float = field(
+        default=0.0, metadata=parameter(nonnegative_number, optional=True)
+    )
+
+    def _check(self) -> None:
         if self.scales.smallest == 0:
             raise ValueError("powers of the scale need a smallest scale above zero")
         if self.discretisation != "haar":
             raise ValueError("derivatives of several orders need the discretisation 'haar'")
-        for name, check in (
-            ("tau_exponent", finite_number),
-            ("contrast_growth", positive_number),
-            ("exponent_drift", finite_number),
-            ("pull", nonnegative_number),
-        ):
-            object.__setattr__(self, name, check(name, getattr(self, name)))
-        super().__post_init__()
 
     @property
-    def _depends_on_noise(self) -> bool:
+    def depends_on_noise(self) -> bool:
+        """Whether the process is a function of the noise level."""
         return True
 
     def tau_factor(self, sigma: float) -> Scalar:
         """Return the step size at a noise level, relative to ``tau``."""
         return (sigma / REFERENCE_LEVEL) ** self.tau_exponent
 
-    def evolution(self, sigma: float) -> Evolution:
-        """Return the diffusion process for the noise level ``sigma``, with a stable step size."""
-        evolution = self._evolution(positive_number("sigma", sigma))
-        return replace(evolution, tau=min(evolution.tau, stable_step_of(evolution)))
+    def _tau_is_a_law(self, sigma: float) -> bool:
+        return True
 
     def _evolution(self, sigma: float) -> Evolution:
         constant = all(
-            isinstance(number, float) and number == unchanged
-            for number, unchanged in ((self.contrast_growth, 1), (self.exponent_drift, 0))
+            isinstance(number, float) and number == self.neutral(name)
+            for name, number in (
+                ("contrast_growth", self.contrast_growth),
+                ("exponent_drift", self.exponent_drift),
+            )
         )
         return Evolution(
             scales=self.scales.scales,
             schedule=tuple(
-                self.law.terms(
-                    self.scales,
-                    sigma,
-                    self.contrast_growth**step,
-                    self.exponent_drift * (step / max(self.steps - 1, 1) - 0.5),
-                )
-                for step in range(1 if constant else self.steps)
+                self._terms(step, sigma) for step in range(1 if constant else self.steps)
             ),
             tau=self.tau * self.tau_factor(sigma),
             steps=self.steps,
             pull=self.pull,
-            discretisation=self.discretisation,
-            theta=self.theta,
+        )
+
+    def _terms(self, step: int, sigma: float) -> tuple[Term, ...]:
+        """Return the terms of all orders at one step."""
+        growth = self.contrast_growth**step
+        drift = self.exponent_drift * (step / max(self.steps - 1, 1) - 0.5)
+        return tuple(self._term(order, sigma, growth, drift) for order in self.law.orders)
+
+    def _term(self, order: int, sigma: float, growth: Scalar, drift: Scalar) -> Term:
+        weights = self.law.weights(order, self.scales, sigma, drift)
+        return Term(
+            derivatives=self.derivatives(order),
+            coupling=Coupling(
+                kind="tensor" if order == 1 else "trace",
+                weights=weights,
+                integration_scale=self.integration_scale,
+            ),
+            diffusivity=Exponential(
+                contrasts=self.law.contrasts_at(order, self.scales, sigma, growth)
+            ),
+            flux_weights=weights,
         )

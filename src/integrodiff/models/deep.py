@@ -11,14 +11,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._checks import nonnegative_number, positive_number, sequence_of_numbers
+from integrodiff._checks import nonnegative_number, positive_number
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.compact import REFERENCE_LEVEL
-from integrodiff.stages import Evolution, Term, step_table
+from integrodiff.models.description import (
+    each_finite,
+    each_nonnegative,
+    each_positive,
+    parameter,
+    require_lengths,
+    setting,
+)
+from integrodiff.stages import (
+    Coupling,
+    Evolution,
+    Exponential,
+    Term,
+    derivative_operator,
+    step_table,
+)
 from integrodiff.stages.derivatives import HIGHEST_ORDER
 
 _SMALLEST_CONTRAST = 0.01
-"""Of a channel with a flux, in noise levels."""
+"""Channels with a contrast below this many noise levels get no flux."""
 
 
 class Channel(NamedTuple):
@@ -26,6 +41,22 @@ class Channel(NamedTuple):
 
     order: int
     scale: float
+
+
+def _checked_channels(name: str, value: Any) -> tuple[Channel, ...]:
+    """Return sorted channels of known orders and nonnegative scales."""
+    channels = tuple(Channel(*channel) for channel in value)
+    for order, scale in channels:
+        if order not in range(1, HIGHEST_ORDER + 1):
+            raise ValueError(f"orders must be from 1 to {HIGHEST_ORDER}, got {order!r}")
+        nonnegative_number("a channel's scale", scale)
+    if not channels or any(a >= b for a, b in pairwise(channels)):
+        raise ValueError(f"{name} must be sorted and different, got {channels}")
+    return channels
+
+
+def _channels_to_json(channels: tuple[Channel, ...]) -> list[list[float]]:
+    return [list(channel) for channel in channels]
 
 
 class DeepParameters(NamedTuple):
@@ -73,40 +104,39 @@ class DeepDiffusion(ExplicitModel):
         :math:`k_m \ge 0`, one for each channel.
     """
 
-    channels: tuple[Channel, ...]
-    weights: tuple[float, ...]
-    contrasts: tuple[float, ...]
-    weight_exponents: tuple[float, ...]
-    contrast_exponents: tuple[float, ...]
-    couplings: tuple[float, ...]
-    tau: float = field(default=1.0)
+    kind = "deep"
 
-    def __post_init__(self) -> None:
-        channels = tuple(Channel(*channel) for channel in self.channels)
-        object.__setattr__(self, "channels", channels)
-        for order, scale in channels:
-            if order not in range(1, HIGHEST_ORDER + 1):
-                raise ValueError(f"orders must be from 1 to {HIGHEST_ORDER}, got {order!r}")
-            nonnegative_number("a channel's scale", scale)
-        if not channels or any(a >= b for a, b in pairwise(channels)):
-            raise ValueError(f"channels must be sorted and different, got {channels}")
-        for name in DeepParameters._fields:
-            length = len(channels) * (self.steps if name in ("weights", "contrasts") else 1)
-            numbers = sequence_of_numbers(
-                name, getattr(self, name), length, signed="exponents" in name
-            )
-            object.__setattr__(self, name, numbers)
-        for i, contrast in enumerate(self.contrasts):
-            positive_number(f"contrasts[{i}]", contrast)
+    channels: tuple[Channel, ...] = field(
+        metadata=setting(_checked_channels, to_json=_channels_to_json)
+    )
+    weights: tuple[float, ...] = field(metadata=parameter(each_nonnegative))
+    contrasts: tuple[float, ...] = field(metadata=parameter(each_positive))
+    weight_exponents: tuple[float, ...] = field(
+        metadata=parameter(each_finite, transform="identity")
+    )
+    contrast_exponents: tuple[float, ...] = field(
+        metadata=parameter(each_finite, transform="identity")
+    )
+    couplings: tuple[float, ...] = field(metadata=parameter(each_nonnegative))
+    tau: float = field(default=1.0, metadata=parameter(positive_number))
+
+    def _check(self) -> None:
         if self.discretisation != "haar":
             raise ValueError("derivatives of several orders need the discretisation 'haar'")
         if self.tau != 1:
             raise ValueError(f"tau must be 1: the weights say how far a step goes; got {self.tau}")
-        super().__post_init__()
+        count = len(self.channels)
+        require_lengths(self, ("weights", "contrasts"), count * self.steps)
+        require_lengths(self, ("weight_exponents", "contrast_exponents", "couplings"), count)
 
     @property
-    def _depends_on_noise(self) -> bool:
+    def depends_on_noise(self) -> bool:
+        """Whether the process is a function of the noise level."""
         return True
+
+    def number_count(self) -> int:
+        """Count the trained numbers; the scales of the channels are among them."""
+        return super().number_count() + len(self.channels)
 
     def arrays(self) -> DeepParameters:
         """Return the trained numbers as arrays."""
@@ -157,7 +187,8 @@ def numbers_at(xp: Any, parameters: DeepParameters, sigmas: Any, table: Any) -> 
 @lru_cache(maxsize=8)
 def bound_table(channels: tuple[Channel, ...], theta: float) -> NDArray[np.float64]:
     """Return the matrix that takes the weights of the channels to bounds of the eigenvalues."""
-    return step_table([c.order for c in channels], [c.scale for c in channels], theta)
+    operators = [derivative_operator(channel.order, theta=theta) for channel in channels]
+    return step_table(operators, [channel.scale for channel in channels])
 
 
 def evolution_of(channels: Sequence[Channel], numbers: DeepNumbers, *, theta: float) -> Evolution:
@@ -169,16 +200,18 @@ def evolution_of(channels: Sequence[Channel], numbers: DeepNumbers, *, theta: fl
     def term(order: int, weights: Any, fluxes: Any, contrasts: Any) -> Term:
         present = [place.get(Channel(order, scale)) for scale in scales]
         return Term(
-            coupling_weights=tuple(0.0 if m is None else weights[m] for m in present),
+            derivatives=derivative_operator(order, theta=theta),
+            coupling=Coupling(
+                kind="tensor" if order == 1 else "trace",
+                weights=tuple(0.0 if m is None else weights[m] for m in present),
+            ),
+            diffusivity=Exponential(
+                contrasts=tuple(1.0 if m is None else contrasts[m] for m in present)
+            ),
             flux_weights=tuple(0.0 if m is None else fluxes[m] for m in present),
-            contrasts=tuple(1.0 if m is None else contrasts[m] for m in present),
-            coupling="tensor" if order == 1 else "trace",
-            order=order,
         )
 
     schedule = tuple(
         tuple(term(order, *step) for order in orders) for step in zip(*numbers, strict=True)
     )
-    return Evolution(
-        scales=tuple(scales), schedule=schedule, tau=1.0, steps=len(schedule), theta=theta
-    )
+    return Evolution(scales=tuple(scales), schedule=schedule, tau=1.0, steps=len(schedule))

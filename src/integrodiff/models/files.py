@@ -1,4 +1,10 @@
-"""Model files: versioned JSON, checked on the way in, written atomically on the way out."""
+"""Model files: versioned JSON, checked on the way in, written atomically on the way out.
+
+The version counts changes of meaning, not additions. A parameter added to a class later is optional
+in files: where it is missing it has its neutral value, and at that value it is not written, so that
+files of models without it never change. An older program refuses a file that has it, by its name.
+The version rises when a file would have to be read with another meaning.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +17,9 @@ from typing import Any
 
 from integrodiff._atomic import atomic_write
 from integrodiff.errors import ModelFileError
-from integrodiff.models.base import ExplicitModel, Model
+from integrodiff.models.base import KINDS, ExplicitModel, Model
 from integrodiff.models.by_noise_level import ByNoiseLevel
-from integrodiff.models.schema import (
-    CLASSES,
-    class_name,
-    exact_names,
-    model_from,
-    parameters_of,
-    settings_of,
-)
+from integrodiff.models.description import exact_names
 
 SCHEMA, VERSION = "integrodiff-model", 1
 
@@ -73,16 +72,16 @@ def model_to_json(model: Model) -> str:
     match model:
         case ByNoiseLevel():
             head: dict[str, Any] = {
-                "model": class_name(model.models[0]),
+                "model": model.models[0].kind,
                 "levels": list(model.levels),
-                "parameters": [parameters_of(member) for member in model.models],
-                "settings": settings_of(model.models[0]),
+                "parameters": [member.parameters() for member in model.models],
+                "settings": model.models[0].settings(),
             }
         case ExplicitModel():
             head = {
-                "model": class_name(model),
-                "parameters": parameters_of(model),
-                "settings": settings_of(model),
+                "model": model.kind,
+                "parameters": model.parameters(),
+                "settings": model.settings(),
             }
         case _:
             raise TypeError(f"no schema for {type(model).__name__}")
@@ -122,10 +121,10 @@ def model_from_json(text: str) -> Model:
         )
     by_level = "levels" in document
     exact_names("model file", document, (*_KEYS, "levels") if by_level else _KEYS)
-    kind = CLASSES.get(document["model"]) if isinstance(document["model"], str) else None
+    kind = KINDS.get(document["model"]) if isinstance(document["model"], str) else None
     if kind is None:
         raise ModelFileError(
-            f"model must be one of {', '.join(map(repr, CLASSES))}; got {document['model']!r}"
+            f"model must be one of {', '.join(map(repr, KINDS))}; got {document['model']!r}"
         )
     if not isinstance(document["provenance"], Mapping):
         raise ModelFileError(f"provenance must be an object, got {document['provenance']!r}")
@@ -142,12 +141,12 @@ def _build(kind: type[ExplicitModel], document: Mapping[str, Any], by_level: boo
         exact_parameters = parameters if isinstance(parameters, Mapping) else None
         if exact_parameters is None:
             raise ModelFileError(f"parameters must be an object, got {parameters!r}")
-        return model_from(kind, exact_parameters, settings, document["provenance"])
+        return kind.build(exact_parameters, settings, document["provenance"])
     if not isinstance(parameters, list) or not all(isinstance(p, Mapping) for p in parameters):
         raise ModelFileError("with levels, parameters must be a list of objects, one for each")
     return ByNoiseLevel(
         levels=document["levels"],
-        models=tuple(model_from(kind, member, settings) for member in parameters),
+        models=tuple(kind.build(member, settings) for member in parameters),
         provenance=document["provenance"],
     )
 

@@ -6,31 +6,34 @@ tensor itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from integrodiff.models.base import ExplicitModel
-from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid
-from integrodiff.stages import Coupling, Evolution, Term
+from integrodiff.models.description import law
+from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid, scale_grid_setting
+from integrodiff.stages import Coupling, CouplingKind, Evolution, Exponential, Term
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Integrodifferential(ExplicitModel):
-    law: ReducedLaw | FullLaw
-    scales: ScaleGrid = field(default_factory=ScaleGrid)
+    law: ReducedLaw | FullLaw = field(metadata=law(ReducedLaw, FullLaw))
+    scales: ScaleGrid = field(default_factory=ScaleGrid, metadata=scale_grid_setting())
 
-    _coupling: ClassVar[Coupling]
+    _coupling: ClassVar[CouplingKind]
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.law, (ReducedLaw, FullLaw)):
-            raise TypeError(f"law must be a ReducedLaw or a FullLaw, got {self.law!r}")
-        if not isinstance(self.scales, ScaleGrid):
-            raise TypeError(f"scales must be a ScaleGrid, got {self.scales!r}")
-        super().__post_init__()
+    def _check(self) -> None:
+        self.law.values(self.scales.scales, 1.0)  # refuses a law for another number of scales
 
     @property
-    def _depends_on_noise(self) -> bool:
-        return isinstance(self.law, ReducedLaw)
+    def depends_on_noise(self) -> bool:
+        """Whether the law is a function of the noise level."""
+        return self.law.depends_on_noise
+
+    def extrapolated(self, ratio: float) -> Self | None:
+        """Return the model with the law for stronger or weaker noise, if the law has a rule."""
+        changed = self.law.extrapolated(ratio)
+        return None if changed is None else replace(self, law=changed)
 
     def _evolution(self, sigma: float) -> Evolution:
         scales = self.scales.scales
@@ -40,19 +43,12 @@ class _Integrodifferential(ExplicitModel):
             for quadrature, gamma in zip(self.scales.quadrature_weights, gammas, strict=True)
         )
         term = Term(
-            coupling_weights=weights,
+            derivatives=self.derivatives(),
+            coupling=Coupling(kind=self._coupling, weights=weights),
+            diffusivity=Exponential(contrasts=lambdas),
             flux_weights=weights,
-            contrasts=lambdas,
-            coupling=self._coupling,
         )
-        return Evolution(
-            scales=scales,
-            schedule=((term,),),
-            tau=self.tau,
-            steps=self.steps,
-            discretisation=self.discretisation,
-            theta=self.theta,
-        )
+        return Evolution(scales=scales, schedule=((term,),), tau=self.tau, steps=self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +58,8 @@ class IID(_Integrodifferential):
     .. math:: \partial_t u = \int \gamma^2 K_\rho \nabla^\top\bigl(
               g_{\lambda(\rho)}(\mathrm{tr} J)\, \nabla K_\rho u\bigr)\, d\rho, \qquad
               J = \int \gamma^2\, \nabla K_\rho u \,(\nabla K_\rho u)^\top d\rho
+
+    This is eq. (7) of the paper with the scalar of eq. (9) in place of the tensor.
 
     Attributes
     ----------
@@ -76,6 +74,7 @@ class IID(_Integrodifferential):
            IEEE International Conference on Acoustics, Speech and Signal Processing, 2021.
     """
 
+    kind = "iid"
     _coupling = "trace"
 
 
@@ -87,6 +86,8 @@ class IAD(_Integrodifferential):
               g_{\lambda(\rho)}(J)\, \nabla K_\rho u\bigr)\, d\rho, \qquad
               J = \int \gamma^2\, \nabla K_\rho u \,(\nabla K_\rho u)^\top d\rho
 
+    These are eqs. (7) and (8) of the paper.
+
     Attributes
     ----------
     law : ReducedLaw or FullLaw
@@ -100,4 +101,5 @@ class IAD(_Integrodifferential):
            IEEE International Conference on Acoustics, Speech and Signal Processing, 2021.
     """
 
+    kind = "iad"
     _coupling = "tensor"

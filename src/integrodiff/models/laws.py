@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
 
-from integrodiff._checks import (
-    nonnegative_number,
-    one_of,
-    positive_integer,
-    positive_number,
-    sequence_of_numbers,
+from integrodiff._checks import nonnegative_number, one_of, positive_integer, positive_number
+from integrodiff.models.description import (
+    Described,
+    Json,
+    each_nonnegative,
+    each_positive,
+    exact_names,
+    instance_of,
+    parameter,
+    require_lengths,
+    setting,
 )
 from integrodiff.stages._arrays import Scalar, exp
 
@@ -81,6 +86,17 @@ class ScaleGrid:
         density = scales if self.quadrature == "variance" else 1.0
         return tuple((density * np.gradient(scales)).tolist())
 
+    @classmethod
+    def from_json(cls, value: Json) -> Self:
+        """Return the grid that a model file describes."""
+        exact_names("settings.scales", value, tuple(entry.name for entry in fields(cls)))
+        return cls(**value)
+
+
+def scale_grid_setting() -> dict[str, Any]:
+    """Return the metadata of a model's field with its grid of scales."""
+    return setting(instance_of(ScaleGrid), to_json=asdict, from_json=ScaleGrid.from_json)
+
 
 class LawValues(NamedTuple):
     """A law evaluated on the scales of a grid at one noise level."""
@@ -90,21 +106,21 @@ class LawValues(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullLaw:
+class FullLaw(Described):
     r"""Free weights :math:`\gamma_i` and contrasts :math:`\lambda_i`, one of each per scale.
 
     They hold for one noise level; :class:`integrodiff.ByNoiseLevel` joins several.
     """
 
-    gammas: tuple[float, ...]
-    lambdas: tuple[float, ...]
+    gammas: tuple[float, ...] = field(metadata=parameter(each_nonnegative))
+    lambdas: tuple[float, ...] = field(metadata=parameter(each_positive))
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gammas", sequence_of_numbers("gammas", self.gammas))
-        lambdas = sequence_of_numbers("lambdas", self.lambdas, length=len(self.gammas))
-        for i, contrast in enumerate(lambdas):
-            positive_number(f"lambdas[{i}]", contrast)
-        object.__setattr__(self, "lambdas", lambdas)
+    form = "full"
+    conventions = 1  # a common factor of all weights can be moved into contrasts and step size
+    depends_on_noise = False
+
+    def _check(self) -> None:
+        require_lengths(self, ("lambdas",), len(self.gammas))
 
     def values(self, scales: Sequence[float], sigma: float) -> LawValues:
         """Return the numbers themselves, whatever the noise level."""
@@ -114,28 +130,32 @@ class FullLaw:
             )
         return LawValues(self.gammas, self.lambdas)
 
-    def scaled(self, factor: float) -> FullLaw:
-        """Return the law that treats ``factor`` times an image as this one treats the image."""
-        return replace(self, lambdas=tuple(factor * contrast for contrast in self.lambdas))
+    def extrapolated(self, ratio: float) -> Self:
+        """Return the law for noise ``ratio`` times as strong: contrasts follow, weights do not.
+
+        It treats ``ratio`` times an image as this one treats the image. Weights and contrasts
+        that were trained together mean little on their own, so they are not continued one by one.
+        """
+        return replace(self, lambdas=tuple(ratio * contrast for contrast in self.lambdas))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReducedLaw:
+class ReducedLaw(Described):
     r"""The paper's laws in the smoothing scale :math:`\rho` and the noise level s.
 
     .. math::
         \gamma(\rho, s) = \exp\bigl(-\alpha \rho^2 / \sqrt{s}\bigr), \qquad
         \lambda(\rho, s) = \frac{\lambda_0\, s}{1 + \beta \rho^2}
+
+    These are eqs. (10) and (11) of the paper.
     """
 
-    alpha: float
-    beta: float
-    lambda_0: float
+    alpha: float = field(metadata=parameter(nonnegative_number))
+    beta: float = field(metadata=parameter(nonnegative_number))
+    lambda_0: float = field(metadata=parameter(positive_number))
 
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta"):
-            object.__setattr__(self, name, nonnegative_number(name, getattr(self, name)))
-        object.__setattr__(self, "lambda_0", positive_number("lambda_0", self.lambda_0))
+    form = "reduced"
+    depends_on_noise = True
 
     def values(self, scales: Sequence[float], sigma: float) -> LawValues:
         """Evaluate both laws at the noise level ``sigma`` on the scale [0, 255]."""
@@ -143,3 +163,7 @@ class ReducedLaw:
             tuple(exp(-self.alpha * scale**2 / math.sqrt(sigma)) for scale in scales),
             tuple(self.lambda_0 * sigma / (1 + self.beta * scale**2) for scale in scales),
         )
+
+    def extrapolated(self, ratio: float) -> None:
+        """Return None: the law holds for all noise levels."""
+        return

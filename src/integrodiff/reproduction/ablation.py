@@ -8,7 +8,6 @@ from pathlib import Path
 from integrodiff.learning.parameters import Parameterisation
 from integrodiff.learning.recipes import RECIPES
 from integrodiff.models import ByNoiseLevel, ExplicitModel, Model
-from integrodiff.models.schema import parameters_of
 from integrodiff.reproduction._results import (
     Result,
     about,
@@ -72,7 +71,7 @@ def parameter_counts(name: str, model: Model) -> dict[str, int]:
     laws = sum(
         len(value) if isinstance(value, list) else 1
         for member, _ in members
-        for key, value in parameters_of(member).items()
+        for key, value in member.parameters().items()
         if key != "tau" and not isinstance(value, str)
     )
     fixed = RECIPES[name].fixed

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from integrodiff.engines import get_engine
 from integrodiff.errors import ImageFileError
 from integrodiff.learning.images import DATA_VARIABLE, noise
-from integrodiff.learning.parameters import decibels
 from integrodiff.models import Model
 from integrodiff.reproduction._results import Result, about, decibel, markdown_table, write_numbers
 from integrodiff.reproduction.published import CAMERAMAN, FIGURE_2_LEVEL, TITLES
+from integrodiff.viz.metrics import psnr
 
 MODELS = tuple(TITLES)
 FILE = "set12/cameraman.png"
@@ -76,19 +76,18 @@ def compute(
     for name in MODELS:
         evolution = models[name].evolution(FIGURE_2_LEVEL)
         panels[name] = engine.evolve(noisy[None, None], evolution)[0, 0]
-    psnr: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, float]] = {}
     for name in ("noisy", *MODELS):
-        error = np.mean((panels[name].astype(np.float64) - clean) ** 2, keepdims=True)
-        psnr[name] = {"ours": decibel(decibels(error).item())}
+        found[name] = {"ours": decibel(psnr(panels[name], clean))}
         if name in CAMERAMAN:
-            psnr[name]["paper"] = CAMERAMAN[name]
-            psnr[name]["difference"] = decibel(psnr[name]["ours"] - CAMERAMAN[name])
+            found[name]["paper"] = CAMERAMAN[name]
+            found[name]["difference"] = decibel(found[name]["ours"] - CAMERAMAN[name])
     result: Result = {
         "what": "Figure 2: PSNR in dB of the denoised cameraman",
         **about({name: models[name] for name in MODELS}),
         "sigma": FIGURE_2_LEVEL,
         "image": {"file": FILE, "shape": list(clean.shape), "sha256": image.sha256},
-        "psnr": psnr,
+        "psnr": found,
         "remark": REMARK,
     }
     return result, panels

@@ -27,9 +27,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from integrodiff.stages._arrays import COLUMN, ROW, Array, namespace, slice_along
+from integrodiff.stages._arrays import COLUMN, ROW, Array, slice_along
+from integrodiff.stages.reflection import Grid, continued
 
 HIGHEST_ORDER = 4
 
@@ -73,13 +72,11 @@ def derivatives_adjoint(fields: Sequence[Array], order: int) -> Array:
     Each field must continue beyond the border as the derivative that it stands for, which holds
     for every product of that derivative with a field that continues evenly.
     """
-    stencils = _stencils(order)
+    stencils, grid = _stencils(order), grid_of(order)
     result: Array = 0
     for j, field in enumerate(fields):
-        part = _backward(field, stencils[j], ROW, sign=(-1) ** j, on_cells=order % 2 == 1)
-        part = _backward(
-            part, stencils[order - j], COLUMN, sign=(-1) ** (order - j), on_cells=order % 2 == 1
-        )
+        part = _backward(field, stencils[j], ROW, sign=(-1) ** j, grid=grid)
+        part = _backward(part, stencils[order - j], COLUMN, sign=(-1) ** (order - j), grid=grid)
         result = result + math.sqrt(math.comb(order, j)) * part
     return result
 
@@ -118,24 +115,27 @@ def _average(order: int, derivative: int, p: Any) -> Any:
     return 1 - p / 2 if (order + derivative) % 2 else 1.0
 
 
+def grid_of(order: int) -> Grid:
+    """Return where derivatives of an order live."""
+    return "cells" if order % 2 else "pixels"
+
+
 def _stencils(order: int) -> tuple[tuple[float, ...], ...]:
-    return _ON_CELLS if order % 2 else _ON_PIXELS
+    return _ON_CELLS if grid_of(order) == "cells" else _ON_PIXELS
 
 
 def _forward(image: Array, stencil: tuple[float, ...], axis: int) -> Array:
     """Apply a stencil along one axis to an image that continues by reflection."""
     radius = len(stencil) // 2
-    return _correlate(_continued(image, axis, radius, sign=1, on_cells=False), stencil, axis)
+    return _correlate(continued(image, axis, radius), stencil, axis)
 
 
 def _backward(
-    field: Array, stencil: tuple[float, ...], axis: int, *, sign: int, on_cells: bool
+    field: Array, stencil: tuple[float, ...], axis: int, *, sign: int, grid: Grid
 ) -> Array:
     """Apply the adjoint of a stencil along one axis to a field with its own continuation."""
-    radius = len(stencil) // 2 - on_cells
-    return _correlate(
-        _continued(field, axis, radius, sign=sign, on_cells=on_cells), stencil[::-1], axis
-    )
+    radius = len(stencil) // 2 - (grid == "cells")
+    return _correlate(continued(field, axis, radius, grid=grid, sign=sign), stencil[::-1], axis)
 
 
 def _correlate(array: Array, stencil: tuple[float, ...], axis: int) -> Array:
@@ -146,34 +146,3 @@ def _correlate(array: Array, stencil: tuple[float, ...], axis: int) -> Array:
         if weight:
             result = result + weight * slice_along(array, axis, offset, offset + size)
     return result
-
-
-def _continued(array: Array, axis: int, radius: int, *, sign: int, on_cells: bool) -> Array:
-    """Continue an array on both sides by reflection: at the border, or at its outermost cells."""
-    if radius == 0:
-        return array
-    xp = namespace(array)
-    size, mirror = array.shape[axis], int(on_cells)
-    if radius + mirror > size:
-        return _continued_repeatedly(xp, array, axis, radius, sign, mirror)
-    before = slice_along(array, axis, mirror, mirror + radius)
-    after = slice_along(array, axis, size - mirror - radius, size - mirror)
-    return xp.concat(
-        [sign * xp.flip(before, axis=axis), array, sign * xp.flip(after, axis=axis)], axis=axis
-    )
-
-
-def _continued_repeatedly(
-    xp: Any, array: Array, axis: int, radius: int, sign: int, mirror: int
-) -> Array:
-    """Continue an array that is shorter than the stencil's radius, reflecting more than once."""
-    size = array.shape[axis]
-    period = 2 * (size - mirror)
-    position = np.arange(-radius, size + radius) % period
-    reflected = position >= size
-    index = np.where(reflected, period - 1 + mirror - position, position)
-    signs = xp.asarray(np.where(reflected, sign, 1), dtype=array.dtype, device=array.device)
-    shape = [1] * array.ndim
-    shape[axis] = size + 2 * radius
-    taken = xp.take(array, xp.asarray(index, device=array.device), axis=axis)
-    return taken * xp.reshape(signs, tuple(shape))

@@ -1,4 +1,4 @@
-r"""Stage 4: the diffusion tensor :math:`D = g_\lambda(J)`.
+r"""Stage 4: the diffusion tensor :math:`D = g_\lambda(J)`, eqs. (2) to (4) of the paper.
 
 The diffusivity :math:`g_\lambda(\mu) = \exp(-\mu / (2\lambda^2))` is applied to the eigenvalues
 :math:`\mu_1 \ge \mu_2 \ge 0` of the structure tensor; the eigenvectors stay. No eigenvector is
@@ -21,6 +21,9 @@ from integrodiff.stages.structure_tensor import SymmetricTensor
 
 def diffusion_tensor(structure: SymmetricTensor, contrast: Scalar) -> SymmetricTensor:
     r"""Return :math:`g_\lambda(J)` for every tensor of a field.
+
+    For :math:`J = \nabla u\, \nabla u^\top` its eigenvalues are those of eq. (3), and D is the
+    tensor of eq. (4).
 
     Parameters
     ----------
@@ -56,7 +59,7 @@ def diffusion_tensor(structure: SymmetricTensor, contrast: Scalar) -> SymmetricT
 
 
 def diffusivity(energy: Array, contrast: Scalar) -> Array:
-    r"""Return :math:`g_\lambda` of a scalar field of squares, in [0, 1]."""
+    r"""Return :math:`g_\lambda` of a scalar field of squares, in [0, 1]; eq. (2)."""
     return namespace(energy).exp(-energy / (2 * contrast**2))
 
 

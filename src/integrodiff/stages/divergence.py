@@ -1,4 +1,4 @@
-r"""Stage 5: the divergence :math:`\nabla^\top (D \nabla v)`.
+r"""Stage 5: the divergence :math:`\nabla^\top (D \nabla v)` of eqs. (1), (6) and (7).
 
 Two discretisations, chosen by name:
 
@@ -33,53 +33,47 @@ References
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from jaxtyping import Float
+from collections.abc import Sequence
 
 from integrodiff.stages._arrays import COLUMN, ROW, Array, namespace, slice_along
-from integrodiff.stages.gradient import Discretisation, haar_gradient, haar_twist, pad_with_zero
+from integrodiff.stages.gradient import haar_gradient, haar_twist, pad_with_zero
 from integrodiff.stages.structure_tensor import SymmetricTensor
 
+# The four neighbours that a pixel exchanges with, and those opposite: rows down, columns right.
+_NEIGHBOURS = ((0, 1), (1, 0), (1, 1), (1, -1))
 
-def divergence(
-    image: Float[Array, "*batch channel height width"],
-    tensor: SymmetricTensor,
-    *,
-    discretisation: Discretisation,
-    theta: float,
-) -> Float[Array, "*batch channel height width"]:
-    """Return the divergence of ``tensor`` times the gradient of ``image``.
+
+def haar_divergence(image: Array, tensor: SymmetricTensor, theta: float) -> Array:
+    """Return minus the operator of the Haar cells' energy, applied to ``image``.
 
     Parameters
     ----------
     image : array
-        The (smoothed) image.
+        The (smoothed) image, ``(*batch, channel, row, column)``.
     tensor : SymmetricTensor
-        Diffusion tensors where ``discretisation`` has its gradient, shared by the channels.
-    discretisation : {"haar", "nonnegativity"}
-        The scheme.
+        Diffusion tensors at the (H+1) x (W+1) cells, shared by the channels.
     theta : float
-        Free parameter of the Haar cell, between 0 and 1/2; the other scheme has none.
+        Free parameter of the Haar cell, between 0 and 1/2.
     """
-    match discretisation:
-        case "haar":
-            return haar_divergence(image, tensor, theta)
-        case "nonnegativity":
-            return nonnegativity_divergence(image, tensor)
-        case _:
-            assert_never(discretisation)
+    parts = (*haar_gradient(image), haar_twist(image))
+    return -haar_adjoint(haar_flux(parts, tensor, theta))
 
 
-def haar_divergence(image: Array, tensor: SymmetricTensor, theta: float) -> Array:
-    """Return minus the operator of the Haar cells' energy, applied to ``image``."""
-    xp = namespace(image)
-    grad = haar_gradient(image)
-    twist = haar_twist(image)
-    flux_x = tensor.xx * grad.x + tensor.xy * grad.y
-    flux_y = tensor.xy * grad.x + tensor.yy * grad.y
-    flux_twist = (1 - 2 * theta) * (tensor.xx + tensor.yy - 2 * xp.abs(tensor.xy)) * twist
-    return -(
+def haar_flux(parts: Sequence[Array], tensor: SymmetricTensor, theta: float) -> tuple[Array, ...]:
+    """Return half the derivatives of the cells' energy with respect to X, Y and E."""
+    xp = namespace(tensor.xx)
+    x, y, twist = parts
+    return (
+        tensor.xx * x + tensor.xy * y,
+        tensor.xy * x + tensor.yy * y,
+        (1 - 2 * theta) * (tensor.xx + tensor.yy - 2 * xp.abs(tensor.xy)) * twist,
+    )
+
+
+def haar_adjoint(flux: Sequence[Array]) -> Array:
+    """Return the adjoint of X, Y and E, with cells on the border counted half."""
+    flux_x, flux_y, flux_twist = flux
+    return (
         _difference_adjoint(_average_adjoint(flux_x, ROW), COLUMN)
         + _difference_adjoint(_average_adjoint(flux_y, COLUMN), ROW)
         + _difference_adjoint(_difference_adjoint(flux_twist, ROW), COLUMN) / 2
@@ -87,37 +81,59 @@ def haar_divergence(image: Array, tensor: SymmetricTensor, theta: float) -> Arra
 
 
 def nonnegativity_divergence(image: Array, tensor: SymmetricTensor) -> Array:
-    """Return the paper's scheme: exchange with eight neighbours, weighted by the tensor."""
-    xp = namespace(image)
-    size_of_xy = xp.abs(tensor.xy)
-    return (
-        _exchange(image, tensor.xx - size_of_xy, down=0, right=1)
-        + _exchange(image, tensor.yy - size_of_xy, down=1, right=0)
-        + _exchange(image, (size_of_xy + tensor.xy) / 2, down=1, right=1)
-        + _exchange(image, (size_of_xy - tensor.xy) / 2, down=1, right=-1)
+    """Return the paper's scheme: exchange with eight neighbours, weighted by the tensor.
+
+    Parameters
+    ----------
+    image : array
+        The (smoothed) image, ``(*batch, channel, row, column)``.
+    tensor : SymmetricTensor
+        Diffusion tensors at the pixels, shared by the channels.
+    """
+    return -exchange_adjoint(exchange_flux(exchange_differences(image), tensor))
+
+
+def exchange_differences(image: Array) -> tuple[Array, ...]:
+    """Return the differences to the right, lower, lower right and lower left neighbour."""
+    pairs = (_shifted_pair(image, *direction) for direction in _NEIGHBOURS)
+    return tuple(far - near for near, far in pairs)
+
+
+def exchange_flux(parts: Sequence[Array], tensor: SymmetricTensor) -> tuple[Array, ...]:
+    """Return the differences times the mean of the weights of the two pixels."""
+    size_of_xy = namespace(tensor.xy).abs(tensor.xy)
+    weights = (
+        tensor.xx - size_of_xy,
+        tensor.yy - size_of_xy,
+        (size_of_xy + tensor.xy) / 2,
+        (size_of_xy - tensor.xy) / 2,
     )
+    pairs = (
+        _shifted_pair(w, *direction) for w, direction in zip(weights, _NEIGHBOURS, strict=True)
+    )
+    return tuple((near + far) / 2 * part for (near, far), part in zip(pairs, parts, strict=True))
+
+
+def exchange_adjoint(flux: Sequence[Array]) -> Array:
+    """Return the adjoint of the differences: what each pixel loses minus what it gains."""
+    result: Array = 0
+    for part, (down, right) in zip(flux, _NEIGHBOURS, strict=True):
+        left, right = max(-right, 0), max(right, 0)
+        gain = _zero_border(part, rows=(0, down), columns=(left, right))
+        loss = _zero_border(part, rows=(down, 0), columns=(right, left))
+        result = result - (gain - loss)
+    return result
 
 
 def _difference_adjoint(flux: Array, axis: int) -> Array:
     """Adjoint of ``difference``; the first and last value, where it is zero, do not count."""
-    inner = slice_along(flux, axis, 1, -1)
-    padded = pad_with_zero(inner, axis, like=flux)
+    padded = pad_with_zero(slice_along(flux, axis, 1, -1), axis)
     return slice_along(padded, axis, None, -1) - slice_along(padded, axis, 1, None)
 
 
 def _average_adjoint(flux: Array, axis: int) -> Array:
     """Adjoint of ``average`` when the first and the last of its values count half."""
     return (slice_along(flux, axis, None, -1) + slice_along(flux, axis, 1, None)) / 2
-
-
-def _exchange(image: Array, weight: Array, *, down: int, right: int) -> Array:
-    """Flow between each pixel and its two neighbours in the direction ``(down, right)``."""
-    near, far = _shifted_pair(image, down, right)
-    weight_near, weight_far = _shifted_pair(weight, down, right)
-    flow = (weight_near + weight_far) / 2 * (far - near)
-    gain = _zero_border(flow, image, rows=(0, down), columns=(max(-right, 0), max(right, 0)))
-    loss = _zero_border(flow, image, rows=(down, 0), columns=(max(right, 0), max(-right, 0)))
-    return gain - loss
 
 
 def _shifted_pair(array: Array, down: int, right: int) -> tuple[Array, Array]:
@@ -131,21 +147,8 @@ def _shifted_pair(array: Array, down: int, right: int) -> tuple[Array, Array]:
     return window(0, max(-right, 0)), window(down, max(right, 0))
 
 
-def _zero_border(
-    flow: Array, like: Array, *, rows: tuple[int, int], columns: tuple[int, int]
-) -> Array:
+def _zero_border(flow: Array, *, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
     """Surround ``flow`` with the given number of zero rows and columns."""
-    xp = namespace(flow)
     for axis, (before, after) in ((COLUMN, columns), (ROW, rows)):
-        if before:
-            flow = xp.concat([_zeros(flow, like, axis), flow], axis=axis)
-        if after:
-            flow = xp.concat([flow, _zeros(flow, like, axis)], axis=axis)
+        flow = pad_with_zero(flow, axis, before=before, after=after)
     return flow
-
-
-def _zeros(flow: Array, like: Array, axis: int) -> Array:
-    """One row or column of zeros that fits to ``flow`` along ``axis``."""
-    shape = list(flow.shape)
-    shape[axis] = 1
-    return namespace(flow).zeros(tuple(shape), dtype=like.dtype, device=like.device)

@@ -1,77 +1,212 @@
-r"""Stage 6: the numbers of one diffusion process, ready to run.
+r"""Stage 7: the numbers of one diffusion process, ready to run.
 
 A model with its laws, evaluated at one noise level, is an :class:`Evolution`: scales, one or more
-*terms*, and the time stepping. A term has the derivatives of one order, and for each scale what
-it contributes to the coupling (the structure tensor, or a sum of squares) and to the flow, and a
-contrast. All models are of this form; the table says how (:math:`c_i = w_i \gamma_i^2`).
+*terms*, and the time stepping. A :class:`Term` is made of parts: a derivative operator, a coupling
+that turns the derivatives at all scales into one field, a diffusivity of that field, and weights.
+All models are of this form; the table says how (:math:`c_i = w_i \gamma_i^2`).
 
-========  ================  ================  ==============  ========  =============
-model     scales            coupling weights  flux weights    coupling  orders
-========  ================  ================  ==============  ========  =============
-PM        0                 1                 1               trace     1
-EED       0, :math:`\rho`   0, 1              1, 0            tensor    1
-IID       all               :math:`c_i`       :math:`c_i`     trace     1
-IAD       all               :math:`c_i`       :math:`c_i`     tensor    1
-========  ================  ================  ==============  ========  =============
+========  =========  ================  ================  ==============  ========  ======
+model     equations  scales            coupling weights  flux weights    coupling  orders
+========  =========  ================  ================  ==============  ========  ======
+PM        (1)        0                 1                 1               trace     1
+EED       (5), (6)   0, :math:`\rho`   0, 1              1, 0            tensor    1
+IID       (7), (9)   all               :math:`c_i`       :math:`c_i`     trace     1
+IAD       (7), (8)   all               :math:`c_i`       :math:`c_i`     tensor    1
+========  =========  ================  ================  ==============  ========  ======
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
-from integrodiff.stages._arrays import Scalar
-from integrodiff.stages.derivatives import HIGHEST_ORDER
-from integrodiff.stages.gradient import Discretisation
+from integrodiff.stages._arrays import Array, Scalar
+from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
+from integrodiff.stages.operators import DerivativeOperator, HaarGradient, Parts
+from integrodiff.stages.reflection import Grid
+from integrodiff.stages.scale_space import blur_field
+from integrodiff.stages.structure_tensor import (
+    SymmetricTensor,
+    integrated_tensor,
+    multiscale_energy,
+    multiscale_structure_tensor,
+)
 
-Coupling: TypeAlias = Literal["tensor", "trace"]
+CouplingKind: TypeAlias = Literal["tensor", "trace"]
+Field: TypeAlias = SymmetricTensor | Array
+"""What the diffusivity is a function of: structure tensors, or a scalar energy."""
+
+
+class Numbered:
+    """A frozen dataclass some of whose fields hold numbers that may be trained.
+
+    ``numbered`` names these fields. Each is a number, another such object, or a tuple of these.
+    """
+
+    numbered: ClassVar[tuple[str, ...]] = ()
+
+    def mapped(self, function: Callable[[Scalar], Scalar]) -> Self:
+        """Return a copy with a function applied to all numbers."""
+        changes = {name: _mapped(getattr(self, name), function) for name in self.numbered}
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def numbers(self) -> tuple[Scalar, ...]:
+        """Return all numbers, in the order of :meth:`with_numbers`."""
+        found: list[Scalar] = []
+
+        def remember(number: Scalar) -> Scalar:
+            found.append(number)
+            return number
+
+        self.mapped(remember)
+        return tuple(found)
+
+    def with_numbers(self, numbers: Sequence[Scalar]) -> Self:
+        """Return a copy with other numbers."""
+        remaining = iter(numbers)
+        return self.mapped(lambda _: next(remaining))
+
+
+def _mapped(value: Any, function: Callable[[Scalar], Scalar]) -> Any:
+    if isinstance(value, Numbered):
+        return value.mapped(function)
+    if isinstance(value, tuple):
+        return tuple(_mapped(member, function) for member in value)
+    return function(value)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
-    """What the derivatives of one order contribute.
+class Coupling(Numbered):
+    r"""How the derivatives at all scales become the field that the diffusivity depends on.
 
     Attributes
     ----------
-    coupling_weights, flux_weights : tuple of scalars
-        Nonnegative weight of each scale in the coupling and in the flow. A scale whose weight
-        is zero takes no part.
-    contrasts : tuple of scalars
-        Positive contrast parameter of each scale.
-    coupling : {"tensor", "trace"}
-        Anisotropic (the structure tensor) or isotropic (its trace, the sum of the squares of
-        the derivatives). Orders above one have the latter.
-    order : int
-        Order of the derivatives, from 1 to 4.
+    weights : tuple of scalars
+        Nonnegative weight of each scale. A scale of weight zero takes no part.
+    kind : {"tensor", "trace"}
+        Anisotropic (the multiscale structure tensor) or isotropic (its trace, the sum of the
+        squares of the derivatives).
+    integration_scale : scalar
+        Standard deviation :math:`\rho \ge 0` in pixels of a Gaussian that smooths the field.
     """
 
-    coupling_weights: tuple[Scalar, ...]
-    flux_weights: tuple[Scalar, ...]
-    contrasts: tuple[Scalar, ...]
-    coupling: Coupling = "tensor"
-    order: int = 1
+    weights: tuple[Scalar, ...]
+    kind: CouplingKind = "tensor"
+    integration_scale: Scalar = 0.0
+
+    numbered = ("weights", "integration_scale")
 
     def __post_init__(self) -> None:
-        if not 1 <= self.order <= HIGHEST_ORDER:
-            raise ValueError(f"order must be from 1 to {HIGHEST_ORDER}, got {self.order}")
-        if self.order > 1 and self.coupling != "trace":
-            raise ValueError("only a term of order 1 can have a tensor as its coupling")
+        if self.kind not in get_args(CouplingKind):
+            raise ValueError(f"kind must be 'tensor' or 'trace', got {self.kind!r}")
+
+    @property
+    def scales(self) -> list[int]:
+        """Indices of the scales that take part."""
+        return [i for i, weight in enumerate(self.weights) if not is_zero(weight)]
+
+    def field(self, operator: DerivativeOperator, parts: Mapping[int, Parts]) -> Field:
+        """Return the field of the scales whose parts are given."""
+        return self.integrated(self.summed(operator, parts), operator.grid)
+
+    def summed(self, operator: DerivativeOperator, parts: Mapping[int, Parts]) -> Field:
+        """Return the sum over the scales, before any integration."""
+        coupled = [operator.coupled(part) for part in parts.values()]
+        weights = [self.weights[i] for i in parts]
+        if self.kind == "tensor":
+            products = [operator.outer_product(part) for part in coupled]
+            return multiscale_structure_tensor(products, weights)
+        return multiscale_energy(coupled, weights)
+
+    def integrated(self, field: Field, grid: Grid) -> Field:
+        """Return the field smoothed at the integration scale."""
+        if is_zero(self.integration_scale):
+            return field
+        if isinstance(field, SymmetricTensor):
+            return integrated_tensor(field, self.integration_scale, grid)
+        return blur_field(field, self.integration_scale, grid=grid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponential(Numbered):
+    r"""The diffusivity :math:`g_\lambda(\mu) = \exp(-\mu / (2 \lambda^2))`, eq. (2).
+
+    Attributes
+    ----------
+    contrasts : tuple of scalars
+        Positive contrast :math:`\lambda_i` of each scale.
+    """
+
+    contrasts: tuple[Scalar, ...]
+
+    numbered = ("contrasts",)
+
+    def of(self, field: Field, scale: int) -> Field:
+        """Return the diffusivity of a field at the scale of an index, a tensor for tensors."""
+        if isinstance(field, SymmetricTensor):
+            return diffusion_tensor(field, self.contrasts[scale])
+        return diffusivity(field, self.contrasts[scale])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term(Numbered):
+    """What one derivative operator contributes to the evolution, at all scales.
+
+    Attributes
+    ----------
+    coupling : Coupling
+        Turns the derivatives at all scales into one field.
+    flux_weights : tuple of scalars
+        Nonnegative weight of each scale in the flow. A scale of weight zero has none.
+    diffusivity : Exponential
+        Function of the coupling's field, with a contrast for each scale.
+    derivatives : DerivativeOperator
+        Gradient or higher derivatives, with their discretisation.
+    """
+
+    coupling: Coupling
+    flux_weights: tuple[Scalar, ...]
+    diffusivity: Exponential
+    derivatives: DerivativeOperator = field(default_factory=HaarGradient)
+
+    numbered = ("coupling", "flux_weights", "diffusivity")
+
+    def __post_init__(self) -> None:
+        if self.coupling.kind == "tensor" and not self.derivatives.has_tensor_gate:
+            raise ValueError(
+                f"derivatives of order {self.derivatives.order} have no structure tensor; "
+                "their coupling must be of the kind 'trace'"
+            )
 
     @property
     def lengths(self) -> set[int]:
         """Numbers of scales that the sequences are for."""
-        return {len(self.coupling_weights), len(self.flux_weights), len(self.contrasts)}
+        sequences = (self.coupling.weights, self.flux_weights, self.diffusivity.contrasts)
+        return {len(sequence) for sequence in sequences}
+
+    @property
+    def scales_in_flux(self) -> list[int]:
+        """Indices of the scales that have a flow."""
+        return [i for i, weight in enumerate(self.flux_weights) if not is_zero(weight)]
+
+    @property
+    def scales_in_coupling(self) -> list[int]:
+        """Indices of the scales that the coupling is made of.
+
+        If all have weight zero, which is linear diffusion, one of them gives the field its shape.
+        """
+        return self.coupling.scales or self.scales_in_flux[:1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evolution:
+class Evolution(Numbered):
     """All that the explicit scheme needs to know.
 
     Attributes
     ----------
     scales : tuple of scalars
-        Smoothing scales in pixels, not decreasing.
+        Smoothing scales in pixels, not decreasing; not among the numbers of ``mapped``.
     schedule : tuple of tuples of Term
         The terms of each step; a single entry holds for all steps.
     tau : scalar
@@ -79,11 +214,7 @@ class Evolution:
     steps : int
         Number of explicit steps.
     pull : scalar
-        Strength of the attraction to the input image, nonnegative.
-    discretisation : {"haar", "nonnegativity"}
-        The spatial scheme of the terms of order one.
-    theta : float
-        Free parameter of the Haar cell.
+        Weight of the fidelity term, which draws the image to the input; nonnegative.
     """
 
     scales: tuple[Scalar, ...]
@@ -91,8 +222,8 @@ class Evolution:
     tau: Scalar
     steps: int
     pull: Scalar = 0.0
-    discretisation: Discretisation = "haar"
-    theta: float = 0.25
+
+    numbered = ("tau", "pull", "schedule")
 
     def __post_init__(self) -> None:
         lengths = set().union(*(term.lengths for terms in self.schedule for term in terms))
@@ -108,42 +239,11 @@ class Evolution:
         """Return the terms of one step, counted from zero."""
         return self.schedule[0 if len(self.schedule) == 1 else step]
 
-    def numbers(self) -> tuple[Scalar, ...]:
-        """Return all numbers but the scales, in the order of :meth:`with_numbers`."""
-        found: list[Scalar] = []
+    def all_terms(self) -> tuple[Term, ...]:
+        """Return the terms of all entries of the schedule."""
+        return tuple(term for terms in self.schedule for term in terms)
 
-        def remember(number: Scalar) -> Scalar:
-            found.append(number)
-            return number
 
-        self.mapped(remember)
-        return tuple(found)
-
-    def with_numbers(self, numbers: tuple[Scalar, ...]) -> Evolution:
-        """Return the process with other numbers."""
-        remaining = iter(numbers)
-        return self.mapped(lambda _: next(remaining))
-
-    def mapped(self, function: Callable[[Scalar], Scalar]) -> Evolution:
-        """Return the process with a function applied to all numbers but the scales."""
-
-        def each(numbers: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-            return tuple(function(number) for number in numbers)
-
-        return replace(
-            self,
-            tau=function(self.tau),
-            pull=function(self.pull),
-            schedule=tuple(
-                tuple(
-                    replace(
-                        term,
-                        coupling_weights=each(term.coupling_weights),
-                        flux_weights=each(term.flux_weights),
-                        contrasts=each(term.contrasts),
-                    )
-                    for term in terms
-                )
-                for terms in self.schedule
-            ),
-        )
+def is_zero(weight: object) -> bool:
+    """Whether a weight is the plain number zero; a trained weight never is."""
+    return isinstance(weight, (int, float)) and weight == 0

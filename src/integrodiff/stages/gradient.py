@@ -1,4 +1,4 @@
-r"""Stage 2: the gradient of a smoothed image.
+r"""Stage 2: the gradient of a smoothed image, :math:`\nabla v` in eqs. (5), (7) and (8).
 
 Two discretisations, chosen by name:
 
@@ -37,13 +37,6 @@ class Gradient(NamedTuple):
     y: Array
 
 
-def gradient(
-    image: Float[Array, "*batch channel height width"], discretisation: Discretisation
-) -> Gradient:
-    """Return the gradient at the cells (``haar``) or at the pixels (``nonnegativity``)."""
-    return haar_gradient(image) if discretisation == "haar" else central_gradient(image)
-
-
 def haar_gradient(image: Float[Array, "*batch channel height width"]) -> Gradient:
     """Return the Haar coefficients X and Y on the (H+1) x (W+1) cells."""
     return Gradient(
@@ -61,21 +54,24 @@ def haar_twist(
 
 def central_gradient(image: Float[Array, "*batch channel height width"]) -> Gradient:
     """Return central differences at the pixels under half-sample reflection."""
+    return central_gradient_of(
+        right=_neighbour_difference(image, COLUMN), down=_neighbour_difference(image, ROW)
+    )
 
-    def half_sum_of_neighbouring_differences(axis: int) -> Array:
-        step = difference(image, axis)
+
+def central_gradient_of(*, right: Array, down: Array) -> Gradient:
+    """Return central differences from the differences to the right and to the lower neighbour."""
+
+    def half_sum(differences: Array, axis: int) -> Array:
+        step = pad_with_zero(differences, axis)
         return (slice_along(step, axis, 1, None) + slice_along(step, axis, None, -1)) / 2
 
-    return Gradient(
-        x=half_sum_of_neighbouring_differences(COLUMN),
-        y=half_sum_of_neighbouring_differences(ROW),
-    )
+    return Gradient(x=half_sum(right, COLUMN), y=half_sum(down, ROW))
 
 
 def difference(image: Array, axis: int) -> Array:
     """Differences of neighbours, n to n + 1 values; zero across a reflecting border."""
-    inner = slice_along(image, axis, 1, None) - slice_along(image, axis, None, -1)
-    return pad_with_zero(inner, axis, like=image)
+    return pad_with_zero(_neighbour_difference(image, axis), axis)
 
 
 def average(image: Array, axis: int) -> Array:
@@ -86,8 +82,18 @@ def average(image: Array, axis: int) -> Array:
     return xp.concat([first, inner, last], axis=axis)
 
 
-def pad_with_zero(array: Array, axis: int, *, like: Array) -> Array:
-    """Put one zero before and one after ``array``; ``like`` gives the size across ``axis``."""
+def pad_with_zero(array: Array, axis: int, *, before: int = 1, after: int = 1) -> Array:
+    """Put zeros before and after ``array``, one each unless told otherwise."""
     xp = namespace(array)
-    zero = xp.zeros_like(slice_along(like, axis, None, 1))
-    return xp.concat([zero, array, zero], axis=axis)
+
+    def zeros(count: int) -> Array:
+        shape = list(array.shape)
+        shape[axis] = count
+        return xp.zeros(tuple(shape), dtype=array.dtype, device=array.device)
+
+    ends = [zeros(before)] * bool(before), [zeros(after)] * bool(after)
+    return xp.concat([*ends[0], array, *ends[1]], axis=axis)
+
+
+def _neighbour_difference(image: Array, axis: int) -> Array:
+    return slice_along(image, axis, 1, None) - slice_along(image, axis, None, -1)

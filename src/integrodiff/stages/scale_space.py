@@ -1,4 +1,4 @@
-r"""Stage 1: the scale space, images smoothed by discrete Gaussians.
+r"""Stage 1: the scale space, :math:`K_\sigma * u` in eq. (7), by discrete Gaussians.
 
 Lindeberg's discrete Gaussian with variance :math:`t = \sigma^2` has the taps
 :math:`e^{-t} I_n(t)` (:math:`I_n`: modified Bessel function) and the symbol
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from scipy.special import ive
 
 from integrodiff.stages._arrays import COLUMN, ROW, Array, Scalar, namespace, plain, slice_along
+from integrodiff.stages.reflection import EVEN, Grid, continued
 
 _LONGEST_MATRIX = 256
 """Axes up to this length are smoothed by a matrix, longer ones by shifted sums."""
@@ -76,17 +77,41 @@ def blur(
     A scale that is an array without axes carries its derivative on to the result, since
     :math:`\partial_\sigma K_\sigma = \sigma \Delta K_\sigma` exactly.
     """
+    return blur_field(image, scale)
+
+
+def blur_field(
+    field: Array, scale: Scalar, *, grid: Grid = "pixels", signs: tuple[int, int] = (EVEN, EVEN)
+) -> Array:
+    """Smooth a field at the pixels or the cells as a part of the infinitely reflected plane.
+
+    Parameters
+    ----------
+    field : array
+        ``(..., row, column)``.
+    scale : scalar
+        As in :func:`blur`.
+    grid : {"pixels", "cells"}
+        Where the field lives.
+    signs : (int, int)
+        Whether it is even or odd across the borders of the rows' and of the columns' axis. An odd
+        field at the cells must be zero at the outermost of them.
+    """
     if scale == 0:
-        return image
-    xp = namespace(image)
+        return field
     width = plain(scale)
-    taps = discrete_gaussian(width, float(xp.finfo(image.dtype).eps) / 2)
-    for axis in (ROW, COLUMN):
-        image = _smooth_along(image, taps, axis)
+    taps = discrete_gaussian(width, float(namespace(field).finfo(field.dtype).eps) / 2)
+    axes = tuple(zip((ROW, COLUMN), signs, strict=True))
+    for axis, sign in axes:
+        field = smooth_along(field, taps, axis, grid=grid, sign=sign)
     if isinstance(scale, (int, float)):
-        return image
+        return field
+    second_difference = (-2.0, 1.0)  # along both axes it is the generator of the scale space
+    laplacian = sum(
+        shifted_sum(field, second_difference, axis, grid=grid, sign=sign) for axis, sign in axes
+    )
     # The factor is zero; only its derivative counts.
-    return image + (scale - width) * width * _laplacian(image)
+    return field + (scale - width) * width * laplacian
 
 
 def cascade(
@@ -122,57 +147,56 @@ def increments(scales: Sequence[Scalar]) -> list[Scalar]:
     return [(coarser**2 - finer**2) ** 0.5 for finer, coarser in from_zero]
 
 
-def _smooth_along(image: Array, taps: tuple[float, ...], axis: int) -> Array:
-    """Correlate along one axis with a symmetric kernel under half-sample reflection.
+def smooth_along(
+    image: Array, taps: tuple[float, ...], axis: int, *, grid: Grid = "pixels", sign: int = EVEN
+) -> Array:
+    """Correlate along one axis with a symmetric kernel; see :mod:`.reflection` for the border.
 
     A product with the matrix of the blur is the faster way for short axes, as in training; its
     cost per pixel grows with the axis, that of shifted sums does not.
     """
     size = image.shape[axis]
     if size > _LONGEST_MATRIX:
-        return _shifted_sum(image, taps, axis)
+        return shifted_sum(image, taps, axis, grid=grid, sign=sign)
     xp = namespace(image)
-    matrix = _matrix_on_device(xp, size, taps, image.dtype, image.device)
+    matrix = _matrix_on_device(xp, size, taps, grid, sign, axis, image.dtype, image.device)
     return xp.matmul(image, matrix) if axis == COLUMN else xp.matmul(matrix, image)
 
 
 @lru_cache(maxsize=64)
 def _matrix_on_device(
-    xp: Any, size: int, taps: tuple[float, ...], dtype: Any, device: Any
+    xp: Any,
+    size: int,
+    taps: tuple[float, ...],
+    grid: Grid,
+    sign: int,
+    axis: int,
+    dtype: Any,
+    device: Any,
 ) -> Array:
     """Return the matrix where it is needed: a copy to a GPU takes longer than the product."""
-    return xp.asarray(_blur_matrix(size, taps), dtype=dtype, device=device)
+    matrix = _blur_matrix(size, taps, grid, sign)
+    # At the pixels it is symmetric.
+    matrix = matrix.T if axis == ROW and grid == "cells" else matrix
+    return xp.asarray(matrix, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=64)
-def _blur_matrix(size: int, taps: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the symmetric matrix of a one-dimensional blur under half-sample reflection."""
-    matrix: NDArray[np.float64] = _shifted_sum(np.eye(size), taps, COLUMN)
+def _blur_matrix(size: int, taps: tuple[float, ...], grid: Grid, sign: int) -> NDArray[np.float64]:
+    """Return the matrix of a one-dimensional blur, for rows of values from the left."""
+    matrix: NDArray[np.float64] = shifted_sum(np.eye(size), taps, COLUMN, grid=grid, sign=sign)
     return matrix
 
 
-def _shifted_sum(image: Array, taps: Sequence[float], axis: int) -> Array:
+def shifted_sum(
+    image: Array, taps: Sequence[float], axis: int, *, grid: Grid = "pixels", sign: int = EVEN
+) -> Array:
     """Correlate by adding up shifted images."""
-    xp = namespace(image)
     size, radius = image.shape[axis], len(taps) - 1
-    padded = xp.take(image, _reflected_indices(xp, image, size, radius), axis=axis)
+    padded = continued(image, axis, radius, grid=grid, sign=sign)
     result = taps[0] * slice_along(padded, axis, radius, radius + size)
     for distance, tap in enumerate(taps[1:], start=1):
         before = slice_along(padded, axis, radius - distance, radius - distance + size)
         after = slice_along(padded, axis, radius + distance, radius + distance + size)
         result += tap * (before + after)
     return result
-
-
-def _reflected_indices(xp: Any, image: Array, size: int, radius: int) -> Array:
-    """Pixel seen at each position from ``-radius`` to ``size - 1 + radius``."""
-    position = np.arange(-radius, size + radius) % (2 * size)
-    return xp.asarray(
-        np.where(position < size, position, 2 * size - 1 - position), device=image.device
-    )
-
-
-def _laplacian(image: Array) -> Array:
-    """Second differences along both axes, the generator of the scale space."""
-    kernel = (-2.0, 1.0)
-    return _shifted_sum(image, kernel, ROW) + _shifted_sum(image, kernel, COLUMN)

@@ -1,4 +1,4 @@
-r"""Stage 7: the largest step size that is proven stable.
+r"""Stage 8: the largest step size that is proven stable.
 
 **Haar cell.** All eigenvalues of D lie in [0, 1], so the energy of a cell is at most
 :math:`X^2 + Y^2 + 2(1 - 2\theta) E^2`, its value for D = I. The operator for D = I is diagonal
@@ -19,8 +19,8 @@ eigenvalues :math:`c_i e^{-2\sigma_i^2(p+q)} m_n(p, q)`; see
 square of all (p, q) into boxes, in each of which every factor is monotonous, and the boxes that
 may hold the maximum into smaller ones.
 
-**Pull.** With an attraction :math:`\kappa (f - u)` to the input f, one step takes a component of
-eigenvalue S from u to :math:`(1 - \tau(S + \kappa)) u + \tau\kappa f`. If
+**Fidelity term.** With :math:`\kappa (f - u)`, where f is the input, one step takes a component
+of eigenvalue S from u to :math:`(1 - \tau(S + \kappa)) u + \tau\kappa f`. If
 :math:`\tau (\max S + 2\kappa) \le 2`, then
 :math:`|1 - \tau(S + \kappa)| + \tau\kappa \le 1`, so that the norm never exceeds that of f.
 
@@ -38,21 +38,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from integrodiff.stages._arrays import plain
-from integrodiff.stages.derivatives import largest_symbol, symbol
 from integrodiff.stages.evolution import Evolution, Term
+from integrodiff.stages.operators import DerivativeOperator
+from integrodiff.stages.symbols import Interval, Symbol, Values
 
 _INTERVALS = 2**14
-
-_GERSHGORIN = 10.0
 
 _BOXES, _MOST_BOXES = 64, 2**18
 _TABLE_BOXES = 512
 _PRECISION = 1e-3
-
-_Values = NDArray[np.float64]
 
 
 def stable_step(evolution: Evolution, shape: tuple[int, int] | None = None) -> float:
@@ -78,10 +74,11 @@ def stable_step(evolution: Evolution, shape: tuple[int, int] | None = None) -> f
     largest = 0.0
     for terms in evolution.schedule:
         shares = _shares(evolution, terms)
+        curvatures = [share.curvature for share in shares]
         if shape is not None:
             found = _maximum_on_grid(shares, shape)
-        elif all(share.order == 1 for share in shares):
-            found = _bound_of_first_order(shares)
+        elif None not in curvatures:
+            found = _bound_on_line(shares, sum(c for c in curvatures if c is not None))
         else:
             found = _bound_by_boxes(shares)
         largest = max(largest, found)
@@ -90,42 +87,28 @@ def stable_step(evolution: Evolution, shape: tuple[int, int] | None = None) -> f
 
 
 class _Share(NamedTuple):
-    """What one scale of one term adds to the eigenvalues: weight e^{-decay (p+q)} m(p, q).
-
-    For order one, m = slope (p + q) - twist p q, or Gershgorin's constant if the slope is zero.
-    """
+    """What one scale of one term adds to the eigenvalues: weight e^{-decay (p+q)} m(p, q)."""
 
     weight: float
     decay: float
-    order: int
-    slope: float = 0.0
-    twist: float = 0.0
+    symbol: Symbol
 
-    def value(self, p: _Values, q: _Values) -> _Values:
+    def value(self, p: Values, q: Values) -> Values:
         """Return the eigenvalues at p and q."""
-        return self._decayed(
-            p + q, symbol(self.order, p, q) if self.order > 1 else self._first(p, q)
-        )
+        return self._decayed(p + q, self.symbol.value(p, q))
 
-    def upper_bound(self, p: tuple[_Values, _Values], q: tuple[_Values, _Values]) -> _Values:
+    def upper_bound(self, p: Interval, q: Interval) -> Values:
         """Return a bound on boxes of p and q, given as (low, high)."""
-        if self.order > 1:
-            largest = largest_symbol(self.order, p, q)
-        elif self.slope:
-            # slope p (1 - c q) + slope q (1 - c p) with factors that grow and fall.
-            c = self.twist / (2 * self.slope)
-            largest = self.slope * (p[1] * (1 - c * q[0]) + q[1] * (1 - c * p[0]))
-        else:
-            largest = np.full_like(p[0], _GERSHGORIN)
-        return self._decayed(p[0] + q[0], largest)
+        return self._decayed(p[0] + q[0], self.symbol.upper_bound(p, q))
 
-    def _first(self, p: _Values, q: _Values) -> _Values:
-        if not self.slope:
-            return np.full_like(p + q, _GERSHGORIN)
-        return self.slope * (p + q) - self.twist * p * q
+    @property
+    def curvature(self) -> float | None:
+        """A bound of the second derivative along the line of maxima, if it is known."""
+        found = self.symbol.curvature(self.decay)
+        return None if found is None else self.weight * found
 
-    def _decayed(self, total: _Values, values: _Values) -> _Values:
-        result: _Values = self.weight * np.exp(-self.decay * total) * values
+    def _decayed(self, total: Values, values: Values) -> Values:
+        result: Values = self.weight * np.exp(-self.decay * total) * values
         return result
 
 
@@ -133,45 +116,29 @@ def _shares(evolution: Evolution, terms: Sequence[Term]) -> list[_Share]:
     """Return what each scale of each term adds."""
     shares = []
     for term in terms:
+        anisotropic = term.coupling.kind == "tensor"
         for scale, flux_weight in zip(evolution.scales, term.flux_weights, strict=True):
             weight, decay = plain(flux_weight), 2 * plain(scale) ** 2
-            if weight == 0:
-                continue
-            if term.order > 1:
-                shares.append(_Share(weight, decay, term.order))
-            elif evolution.discretisation == "haar":
-                shares.append(_Share(weight, decay, 1, slope=2.0, twist=4 * evolution.theta))
-            elif term.coupling == "trace":
-                shares.append(_Share(weight, decay, 1, slope=2.0))
-            elif decay * np.e * _GERSHGORIN > 4:  # then 4 r exp(-decay r) stays below 10
-                shares.append(_Share(weight, decay, 1, slope=4.0))
-            else:
-                shares.append(_Share(weight, decay, 1))
+            if weight:
+                symbol = term.derivatives.symbol(decay, anisotropic=anisotropic)
+                shares.append(_Share(weight, decay, symbol))
     return shares
 
 
-def _bound_of_first_order(shares: Sequence[_Share]) -> float:
+def _bound_on_line(shares: Sequence[_Share], curvature: float) -> float:
     """Certified upper bound of S over all frequencies, from samples in r = p + q.
 
     Between two samples a function exceeds the larger of them by at most h^2/8 times the largest
-    second derivative, which is bounded share by share. The kink of S at r = 2 is a sample.
+    second derivative, the ``curvature``. The kink of S at r = 2 is a sample.
     """
     total = np.linspace(0, 4, _INTERVALS + 1)
     # The smallest product p q for p + q = r is zero up to r = 2; beyond, one of them is 2.
     q = np.maximum(total - 2, 0.0)
     p = total - q
     samples = np.zeros_like(total)
-    slack = 0.0
     for share in shares:
         samples += share.value(p, q)
-        # |(S e^{-kr})''| <= (k^2 S + 2 k |S'|) e^{-kr}, where S is a constant or S <= slope r.
-        curvature = (
-            share.slope * share.decay * (1 / np.e + 2)
-            if share.slope
-            else _GERSHGORIN * share.decay**2
-        )
-        slack += share.weight * curvature
-    return float(samples.max()) + slack * (4 / _INTERVALS) ** 2 / 8
+    return float(samples.max()) + curvature * (4 / _INTERVALS) ** 2 / 8
 
 
 def _bound_by_boxes(shares: Sequence[_Share]) -> float:
@@ -194,10 +161,10 @@ def _bound_by_boxes(shares: Sequence[_Share]) -> float:
         low = np.concatenate([low + size * np.array(corner) for corner in np.ndindex(2, 2)])
 
 
-def step_table(orders: Sequence[int], scales: Sequence[float], theta: float) -> _Values:
-    """Return bounds of the eigenvalues that orders and scales add with weight one.
+def step_table(operators: Sequence[DerivativeOperator], scales: Sequence[float]) -> Values:
+    """Return bounds of the eigenvalues that operators at scales add with weight one.
 
-    There is a row for each box of frequencies and a column for each pair of order and scale. The
+    There is a row for each box of frequencies and a column for each pair of operator and scale. The
     largest entry of the table times a vector of nonnegative weights, which should not exceed two
     over the step size, is a certified bound for all image sizes, a few percent above the maximum.
     Each entry is linear in the weights, for models that are trained with many of them.
@@ -206,13 +173,13 @@ def step_table(orders: Sequence[int], scales: Sequence[float], theta: float) -> 
     edges = 2 * np.linspace(0, 1, _TABLE_BOXES + 1) ** 2
     first, second = np.tril_indices(_TABLE_BOXES)
     p, q = (edges[first], edges[first + 1]), (edges[second], edges[second + 1])
-    return np.stack(
-        [
-            _Share(1.0, 2 * scale**2, order, slope=2.0, twist=4 * theta).upper_bound(p, q)
-            for order, scale in zip(orders, scales, strict=True)
-        ],
-        axis=1,
-    )
+
+    def column(operator: DerivativeOperator, decay: float) -> Values:
+        symbol = operator.symbol(decay, anisotropic=operator.has_tensor_gate)
+        return _Share(1.0, decay, symbol).upper_bound(p, q)
+
+    pairs = zip(operators, scales, strict=True)
+    return np.stack([column(operator, 2 * scale**2) for operator, scale in pairs], axis=1)
 
 
 def _maximum_on_grid(shares: Sequence[_Share], shape: tuple[int, int]) -> float:

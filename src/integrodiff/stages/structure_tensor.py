@@ -1,4 +1,4 @@
-r"""Stage 3: the multiscale structure tensor.
+r"""Stage 3: the multiscale structure tensor, eqs. (5), (8) and (9) of the paper.
 
 .. math:: J = \sum_i w_i \gamma_i^2 \, \nabla v_i \nabla v_i^\top
 
@@ -15,7 +15,9 @@ from typing import NamedTuple
 from jaxtyping import Float
 
 from integrodiff.stages._arrays import CHANNEL, COLUMN, ROW, Array, Scalar, namespace
-from integrodiff.stages.gradient import Gradient, average
+from integrodiff.stages.gradient import average
+from integrodiff.stages.reflection import ODD, Grid
+from integrodiff.stages.scale_space import blur_field
 
 
 class SymmetricTensor(NamedTuple):
@@ -26,10 +28,15 @@ class SymmetricTensor(NamedTuple):
     yy: Array
 
 
+def outer_product(x: Array, y: Array) -> SymmetricTensor:
+    r"""Return :math:`\nabla v \nabla v^\top`, eq. (5) of the paper, from the derivatives of v."""
+    return SymmetricTensor(xx=x * x, xy=x * y, yy=y * y)
+
+
 def multiscale_structure_tensor(
-    gradients: Sequence[Gradient], weights: Sequence[Scalar]
+    products: Sequence[SymmetricTensor], weights: Sequence[Scalar]
 ) -> SymmetricTensor:
-    r"""Return the weighted sum of the outer products of the gradients.
+    r"""Return the weighted sum over the scales of the outer products, eq. (8) of the paper.
 
     The channels of a multichannel image share one tensor, so that their edges stay aligned. It
     is the sum over the channels divided by their number: then a grey image stored as three equal
@@ -37,7 +44,7 @@ def multiscale_structure_tensor(
 
     Parameters
     ----------
-    gradients : sequence of Gradient
+    products : sequence of SymmetricTensor
         One for each scale, arrays ``(*batch, channel, row, column)``.
     weights : sequence of scalars
         :math:`w_i \gamma_i^2` for each of these scales.
@@ -47,44 +54,58 @@ def multiscale_structure_tensor(
     tensor : SymmetricTensor
         Arrays ``(*batch, 1, row, column)``.
     """
-    xp = namespace(gradients[0].x)
-
-    def accumulate(products: Sequence[Array]) -> Array:
-        return sum(weight * product for weight, product in zip(weights, products, strict=True))
-
-    def over_channels(products: Array) -> Array:
-        return xp.mean(products, axis=CHANNEL, keepdims=True)
-
     return SymmetricTensor(
-        xx=over_channels(accumulate([g.x * g.x for g in gradients])),
-        xy=over_channels(accumulate([g.x * g.y for g in gradients])),
-        yy=over_channels(accumulate([g.y * g.y for g in gradients])),
+        *(_weighted_mean(entry, weights) for entry in zip(*products, strict=True))
     )
+
+
+def _weighted_mean(fields: Sequence[Array], weights: Sequence[Scalar]) -> Array:
+    """Return the sum over the scales, and of that the mean over the channels."""
+    total = sum(weight * field for weight, field in zip(weights, fields, strict=True))
+    return namespace(total).mean(total, axis=CHANNEL, keepdims=True)
 
 
 def multiscale_energy(
     derivatives: Sequence[Sequence[Array]], weights: Sequence[Scalar]
 ) -> Float[Array, "*batch 1 row column"]:
-    """Return the weighted sum over the scales of the sum of squares, the mean of the channels.
+    r"""Return :math:`\sum_i c_i |R v_i|^2`, for the gradient eq. (9) of the paper.
+
+    It is the trace of the multiscale structure tensor, and as that the mean over the channels.
 
     Parameters
     ----------
     derivatives : sequence of sequences of arrays
         All derivatives of one order, for each scale.
     weights : sequence of scalars
-        Weight of each of these scales.
+        Weight :math:`c_i` of each of these scales.
     """
-    total: Array = 0
-    for parts, weight in zip(derivatives, weights, strict=True):
-        squares: Array = 0
-        for part in parts:
-            squares = squares + part * part
-        total = total + weight * squares
-    return namespace(total).mean(total, axis=CHANNEL, keepdims=True)
+    return _weighted_mean([_sum_of_squares(parts) for parts in derivatives], weights)
+
+
+def _sum_of_squares(parts: Sequence[Array]) -> Array:
+    squares: Array = 0
+    for part in parts:
+        squares = squares + part * part
+    return squares
+
+
+def integrated_tensor(tensor: SymmetricTensor, scale: Scalar, grid: Grid) -> SymmetricTensor:
+    r"""Return :math:`G_\rho * J`, the structure tensor averaged over its neighbourhood.
+
+    The classical structure tensor has this outer smoothing with the *integration scale*
+    :math:`\rho`, and the paper's has not. A positive kernel keeps the tensors semidefinite. The
+    border is that of the infinitely reflected plane, on which :math:`J_{xy}` is odd across both
+    borders, since one of the two derivatives changes its sign.
+    """
+    return SymmetricTensor(
+        xx=blur_field(tensor.xx, scale, grid=grid),
+        xy=blur_field(tensor.xy, scale, grid=grid, signs=(ODD, ODD)),
+        yy=blur_field(tensor.yy, scale, grid=grid),
+    )
 
 
 class Sensitivity(NamedTuple):
-    """How much the structure of an image counts at each place: the inverse variance of the noise.
+    """Inverse relative noise variance at pixels and cells; multiplies the structure tensor.
 
     Attributes
     ----------
@@ -95,14 +116,18 @@ class Sensitivity(NamedTuple):
     pixels: Array
     cells: Array
 
+    def at(self, grid: Grid) -> Array:
+        """Return the one of the two for a grid."""
+        return self.cells if grid == "cells" else self.pixels
+
 
 def sensitivity(relative_noise: Float[Array, "height width"]) -> Sensitivity:
-    """Return what noise of different levels does to a model for one level.
+    """Return the factors of the structure tensor where the noise level varies over the image.
 
-    Contrasts are proportional to the noise level, and structure is compared with their squares. So
-    a contrast at every place is the same as the structure divided there by the square of
-    the relative level. Whatever the structure, the diffusivities stay between zero and one: the
-    bound of the step size does not depend on this.
+    Contrasts are proportional to the noise level, and the diffusivity compares the structure with
+    their squares. So a contrast at every pixel is the same as the structure divided there by the
+    square of the relative level. Whatever the structure, the diffusivities stay between zero and
+    one, so the bound of the step size does not depend on it.
 
     Parameters
     ----------
@@ -111,15 +136,3 @@ def sensitivity(relative_noise: Float[Array, "height width"]) -> Sensitivity:
     """
     at_cells = average(average(relative_noise, ROW), COLUMN)
     return Sensitivity(pixels=1 / relative_noise**2, cells=1 / at_cells**2)
-
-
-def trace_tensor(tensor: SymmetricTensor) -> SymmetricTensor:
-    r"""Return :math:`\mathrm{tr}(J)\, I`, which turns an anisotropic model into its isotropic one.
-
-    Exchanging the order of transposition in :math:`\nabla v \nabla v^\top` gives the scalar
-    :math:`|\nabla v|^2 = \mathrm{tr}(\nabla v \nabla v^\top)`. Stored as a multiple of the unit
-    matrix it passes through all later stages unchanged.
-    """
-    xp = namespace(tensor.xx)
-    trace = tensor.xx + tensor.yy
-    return SymmetricTensor(xx=trace, xy=xp.zeros_like(trace), yy=trace)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff.viz.metrics import psnr, ssim
 from integrodiff.viz.sheet import Tile, magnified, sheet
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -43,21 +44,7 @@ class Region:
 
 def quality(image: NDArray[Any], clean: NDArray[Any], data_range: float) -> Quality:
     """Return PSNR and SSIM of an image, grey or with channels last."""
-    from skimage.metrics import structural_similarity
-
-    one, other = image.astype(np.float64), clean.astype(np.float64)
-    error = float(np.mean((one - other) ** 2))
-    psnr = float("inf") if error == 0 else 10 * np.log10(data_range**2 / error)
-    # The window must fit into the image; seven pixels are the usual one.
-    window = min(7, *(length - 1 + length % 2 for length in image.shape[:2]))
-    ssim = structural_similarity(
-        other,
-        one,
-        data_range=data_range,
-        win_size=window,
-        channel_axis=None if image.ndim == 2 else -1,
-    )
-    return Quality(psnr=float(psnr), ssim=float(ssim))
+    return Quality(psnr=psnr(image, clean, data_range), ssim=ssim(image, clean, data_range))
 
 
 def busiest_region(image: NDArray[Any]) -> Region:

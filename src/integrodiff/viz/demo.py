@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._denoise import denoise
+from integrodiff.viz.metrics import psnr, ssim
 from integrodiff.viz.sheet import Tile, magnified, sheet
 
 _MODELS = ("pm", "eed", "iad", "iad-plus")
@@ -72,12 +73,4 @@ def comparison(results: list[Panel]) -> NDArray[np.uint8]:
 
 def _measured(title: str, image: NDArray[Any], clean: NDArray[Any]) -> Panel:
     """Return the panel of an image with its distance from the clean one."""
-    from skimage.metrics import structural_similarity
-
-    error = np.mean(np.square(image - clean, dtype=np.float64))
-    return Panel(
-        title=title,
-        image=image,
-        psnr=float(10 * np.log10(_PEAK**2 / error)),
-        ssim=float(structural_similarity(clean, image, data_range=_PEAK)),
-    )
+    return Panel(title=title, image=image, psnr=psnr(image, clean), ssim=ssim(image, clean))

@@ -15,14 +15,11 @@ from integrodiff.engines import get_engine
 from integrodiff.models import Model
 from integrodiff.stages import (
     Evolution,
+    HaarGradient,
     SymmetricTensor,
     Term,
     cascade,
-    diffusion_tensor,
-    diffusivity,
-    energy_of,
-    scales_in_flux,
-    structure_of,
+    coupling_field,
 )
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -149,23 +146,22 @@ def explain(
         evolution=evolution,
         images=[state.mean(axis=0) for state in states],
         step=step,
-        structure=_structure(smoothed, terms, evolution),
+        structure=_structure(smoothed, terms),
         diffusivities=[
             found for term in terms for found in _diffusivities(smoothed, term, evolution)
         ],
     )
 
 
-def _structure(smoothed: list[Floats], terms: tuple[Term, ...], evolution: Evolution) -> Structure:
+def _structure(smoothed: list[Floats], terms: tuple[Term, ...]) -> Structure:
     """Describe the structure tensor of the first term of order one.
 
     An isotropic term uses its trace alone; there is a tensor all the same.
     """
-    first = next(
-        (term for term in terms if term.order == 1),
-        replace(terms[0], order=1, coupling="tensor"),
-    )
-    tensor = structure_of(smoothed, replace(first, coupling="tensor"), evolution)
+    first = next((term for term in terms if term.derivatives.order == 1), None)
+    first = first or replace(terms[0], derivatives=HaarGradient())
+    first = replace(first, coupling=replace(first.coupling, kind="tensor"))
+    tensor = coupling_field(smoothed, first)
     larger, smaller = _eigenvalues(tensor)
     smaller = np.maximum(smaller, 0)  # below zero by rounding alone
     total = larger + smaller
@@ -181,22 +177,18 @@ def _structure(smoothed: list[Floats], terms: tuple[Term, ...], evolution: Evolu
 
 def _diffusivities(smoothed: list[Floats], term: Term, evolution: Evolution) -> list[Diffusivity]:
     """Return the diffusivity of a term at each of its scales."""
-    scales = scales_in_flux(term)
-    if not scales:
+    if not term.scales_in_flux:
         return []
-    structure = structure_of(smoothed, term, evolution) if term.order == 1 else None
-    energy = None if term.order == 1 else energy_of(smoothed, term)
+    field = coupling_field(smoothed, term)
     found = []
-    for i in scales:
-        if structure is not None:
-            along, across = _eigenvalues(diffusion_tensor(structure, term.contrasts[i]))
-        else:
-            along = across = diffusivity(energy, term.contrasts[i])
+    for i in term.scales_in_flux:
+        gate = term.diffusivity.of(field, i)
+        along, across = _eigenvalues(gate) if isinstance(gate, SymmetricTensor) else (gate, gate)
         found.append(
             Diffusivity(
-                order=term.order,
+                order=term.derivatives.order,
                 scale=float(evolution.scales[i]),
-                contrast=float(term.contrasts[i]),
+                contrast=float(term.diffusivity.contrasts[i]),
                 weight=float(term.flux_weights[i]),
                 across=across[0],
                 along=along[0],

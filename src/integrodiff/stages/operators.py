@@ -1,0 +1,249 @@
+r"""Stage 6: derivative operators, each with its exact adjoint, its gates and its symbol.
+
+One scale of one term contributes :math:`-R^* (G\, R v)` to the evolution: the *parts*
+:math:`R v` of a smoothed image v, multiplied by a gate G between zero and one, and taken back by
+the adjoint. For the gradient this is :math:`\nabla^\top (D \nabla v)`, the right-hand side of
+eqs. (1), (6) and (7) at one scale. A :class:`DerivativeOperator` says
+
+- what the parts are (``forward``) and how they come back (``adjoint``);
+- which derivatives the coupling is made of (``coupled``), and where they live (``grid``);
+- how a gate acts on the parts. A scalar diffusivity multiplies all of them (``scalar_gate``); a
+  diffusion tensor mixes the two components of a gradient (``tensor_gate``). A tensor that acts on
+  each index of a higher derivative would be the ``tensor_gate`` of :class:`HigherDerivatives`,
+  with the matching ``outer_product``;
+- a bound of the eigenvalues of :math:`R^* R`, from which the stable step size follows
+  (``symbol``).
+
+A new operator is a new class here; no other stage has to know it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from integrodiff.stages._arrays import Array, namespace
+from integrodiff.stages.derivatives import (
+    HIGHEST_ORDER,
+    derivatives,
+    derivatives_adjoint,
+    grid_of,
+)
+from integrodiff.stages.divergence import (
+    exchange_adjoint,
+    exchange_differences,
+    exchange_flux,
+    haar_adjoint,
+    haar_flux,
+)
+from integrodiff.stages.gradient import (
+    Discretisation,
+    central_gradient_of,
+    haar_gradient,
+    haar_twist,
+)
+from integrodiff.stages.reflection import Grid
+from integrodiff.stages.structure_tensor import SymmetricTensor, outer_product
+from integrodiff.stages.symbols import ConstantSymbol, HigherSymbol, LinearSymbol, Symbol
+
+Parts = Sequence[Array]
+
+_GERSHGORIN = 10.0
+
+
+class DerivativeOperator(ABC):
+    """A linear operator from images to fields of derivatives.
+
+    Attributes
+    ----------
+    order : int
+        Order of the derivatives.
+    grid : {"pixels", "cells"}
+        Where the coupling, and so the diffusivity, lives.
+    """
+
+    order: int
+    has_tensor_gate: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid:
+        """Where the coupling lives."""
+
+    @abstractmethod
+    def forward(self, image: Array) -> Parts:
+        """Return the parts R v of an image."""
+
+    @abstractmethod
+    def adjoint(self, parts: Parts) -> Array:
+        """Return the image that the adjoint of ``forward`` makes of gated parts."""
+
+    def coupled(self, parts: Parts) -> Parts:
+        """Return the derivatives that the coupling is made of."""
+        return parts
+
+    def outer_product(self, parts: Parts) -> SymmetricTensor:
+        """Return the structure tensor of one scale, from the coupled derivatives."""
+        raise NotImplementedError(f"{type(self).__name__} has no structure tensor")
+
+    @abstractmethod
+    def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
+        """Return the parts multiplied by a scalar diffusivity in [0, 1]."""
+
+    def tensor_gate(self, parts: Parts, tensor: SymmetricTensor) -> Parts:
+        """Return the parts multiplied by a diffusion tensor with eigenvalues in [0, 1]."""
+        raise NotImplementedError(f"{type(self).__name__} has no tensor gate")
+
+    @abstractmethod
+    def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
+        """Return a bound of the eigenvalues of the adjoint times the gate times the operator.
+
+        ``decay`` is that of the blurs around it, twice the square of the scale; ``anisotropic``
+        says whether the gate is a tensor.
+        """
+
+
+@dataclass(frozen=True)
+class HaarGradient(DerivativeOperator):
+    """The Haar coefficients X, Y and E of the 2 x 2 cells between the pixels.
+
+    Attributes
+    ----------
+    theta : float
+        Free parameter of the Haar cell, between 0 and 1/2.
+    """
+
+    theta: float = 0.25
+
+    order = 1
+    grid = "cells"
+    has_tensor_gate = True
+
+    def forward(self, image: Array) -> Parts:
+        """Return X, Y and the twist E."""
+        return (*haar_gradient(image), haar_twist(image))
+
+    def adjoint(self, parts: Parts) -> Array:
+        """Return the adjoint, with cells on the border counted half."""
+        return haar_adjoint(parts)
+
+    def coupled(self, parts: Parts) -> Parts:
+        """Return the gradient: X and Y."""
+        return parts[:2]
+
+    def outer_product(self, parts: Parts) -> SymmetricTensor:
+        """Return the products of X and Y."""
+        return outer_product(*parts)
+
+    def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
+        """Return what the tensor gate does for ``factor`` times the unit matrix."""
+        x, y, twist = parts
+        return factor * x, factor * y, (2 - 4 * self.theta) * factor * twist
+
+    def tensor_gate(self, parts: Parts, tensor: SymmetricTensor) -> Parts:
+        """Return the tensor times the gradient, and the twist times its weight."""
+        return haar_flux(parts, tensor, self.theta)
+
+    def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
+        """Return the eigenvalues for D = I, which are the largest."""
+        return LinearSymbol(slope=2.0, twist=4 * self.theta)
+
+
+@dataclass(frozen=True)
+class ExchangeWithNeighbours(DerivativeOperator):
+    """The paper's nonnegativity scheme: differences to the eight neighbours of a pixel.
+
+    The coupling sees central differences. The gate may have negative weights, so the operator is
+    not semidefinite for every tensor; see :mod:`integrodiff.stages.divergence`.
+    """
+
+    order = 1
+    grid = "pixels"
+    has_tensor_gate = True
+
+    def forward(self, image: Array) -> Parts:
+        """Return the differences to four neighbours; those to the others are the same."""
+        return exchange_differences(image)
+
+    def adjoint(self, parts: Parts) -> Array:
+        """Return what each pixel loses to its neighbours minus what it gains."""
+        return exchange_adjoint(parts)
+
+    def coupled(self, parts: Parts) -> Parts:
+        """Return central differences."""
+        return central_gradient_of(right=parts[0], down=parts[1])
+
+    def outer_product(self, parts: Parts) -> SymmetricTensor:
+        """Return the products of the central differences."""
+        return outer_product(*parts)
+
+    def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
+        """Return what the tensor gate does for ``factor`` times the unit matrix."""
+        zero = namespace(factor).zeros_like(factor)
+        return self.tensor_gate(parts, SymmetricTensor(factor, zero, factor))
+
+    def tensor_gate(self, parts: Parts, tensor: SymmetricTensor) -> Parts:
+        """Return the differences times the means of the weights of the two pixels."""
+        return exchange_flux(parts, tensor)
+
+    def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
+        """Return the better of two bounds, see :mod:`integrodiff.stages.stability`."""
+        if not anisotropic:
+            return LinearSymbol(slope=2.0)
+        linear = LinearSymbol(slope=4.0)
+        return linear if linear.largest(decay) < _GERSHGORIN else ConstantSymbol(_GERSHGORIN)
+
+
+@dataclass(frozen=True)
+class HigherDerivatives(DerivativeOperator):
+    """All mixed derivatives of one order from two to four, at the pixels or at the cells.
+
+    Attributes
+    ----------
+    order : int
+        The order.
+    """
+
+    order: int
+
+    has_tensor_gate = False
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.order <= HIGHEST_ORDER:
+            raise ValueError(
+                f"order must be from 2 to {HIGHEST_ORDER} for higher derivatives, got {self.order}"
+            )
+
+    @property
+    def grid(self) -> Grid:
+        """Pixels for even orders, cells for odd ones."""
+        return grid_of(self.order)
+
+    def forward(self, image: Array) -> Parts:
+        """Return the derivatives, scaled so that the sum of their squares is isotropic."""
+        return derivatives(image, self.order)
+
+    def adjoint(self, parts: Parts) -> Array:
+        """Return the adjoint, with cells on the border counted half."""
+        return derivatives_adjoint(parts, self.order)
+
+    def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
+        """Return all derivatives times their common diffusivity."""
+        return [factor * part for part in parts]
+
+    def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
+        """Return the eigenvalues for a gate of one, which are the largest."""
+        return HigherSymbol(self.order)
+
+
+def derivative_operator(
+    order: int = 1, *, discretisation: Discretisation = "haar", theta: float = 0.25
+) -> DerivativeOperator:
+    """Return the operator of an order; the keywords choose the scheme of order one."""
+    if not 1 <= order <= HIGHEST_ORDER:
+        raise ValueError(f"order must be from 1 to {HIGHEST_ORDER}, got {order!r}")
+    if order > 1:
+        return HigherDerivatives(order)
+    return HaarGradient(theta) if discretisation == "haar" else ExchangeWithNeighbours()
