@@ -37,7 +37,7 @@ class ExitCode(IntEnum):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: ends a command as Ctrl-C does, cleaning up, with an exit code of its own.
+    """SIGTERM or SIGHUP, which end a command like Ctrl-C, with their own exit code.
 
     Parameters
     ----------
@@ -155,10 +155,10 @@ def interrupt_code(error: KeyboardInterrupt) -> ExitCode:
 
 @contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """Raise ``Terminated`` in the block on the signals that would end the process at once.
+    """Raise :class:`Terminated` in the block on SIGTERM and SIGHUP.
 
-    A signal that is ignored stays so, as SIGHUP under nohup. Only the first one counts, since a
-    second must not cut the cleaning up short.
+    Ignored signals stay ignored, as SIGHUP under nohup. Only the first signal counts, so that a
+    second one cannot interrupt the cleanup.
     """
 
     def interrupt(number: int, _: object) -> None:
