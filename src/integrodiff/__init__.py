@@ -1,4 +1,4 @@
-"""Transparent image denoising by nonlinear diffusion whose few parameters are learned."""
+"""Transparent image denoising by nonlinear diffusion with a few learned parameters."""
 
 import lazy_loader as _lazy
 

@@ -1,4 +1,4 @@
-"""Checks of parameters: each returns the value it was given, or says what is wrong with it."""
+"""Checks of arguments: each function returns the checked value or raises an error."""
 
 from __future__ import annotations
 

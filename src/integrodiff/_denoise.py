@@ -1,4 +1,4 @@
-"""The function most users need, and its form for many images."""
+"""The main function, :func:`denoise`, and :class:`Denoiser`, which reuses its settings."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ def denoise(
     Parameters
     ----------
     image : array_like
-        Grey image (rows, columns), or an image with more axes that ``axes`` or ``channel_axis``
-        names. Integer or real floating point, without NaN or infinite values.
+        Grey image (rows, columns), or an image with further axes that ``axes`` or
+        ``channel_axis`` describes. Integer or real floating point, without NaN or infinity.
     sigma : float, sequence of float, or array, optional
-        Standard deviation of the noise in the grey levels of ``image``: one number, one for each
+        Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image. Zero
-        returns a copy. If not given, it is estimated by :func:`integrodiff.estimate_sigma`, for
+        returns a copy. If not given, it is estimated with :func:`integrodiff.estimate_sigma` for
         each channel and colour sample, as the median over up to nine planes.
     model : str, path or Model
         Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
         ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model.
     data_range : float, optional
-        Difference of the largest and smallest grey value that the image could have; maps the
-        image to the scale [0, 255] that the parameters were trained on. If not given: 255 for
-        uint8; for other integers the smallest of 8, 10, 12, 14, 16, 24, 32 and 64 bits that
-        holds the largest value, so 4095 for 12-bit data stored as uint16; for floating point 1
-        if the values are in [0, 1] but for noise, and else an error. Give it for images of a
-        series that come one by one, so that all of them get the same. With photon noise, counted
-        from the offset; if not given, found from the values.
+        Difference between the largest and smallest grey value that the image could have; it maps
+        the image to the scale [0, 255] on which the parameters were trained. If not given: 255
+        for uint8; for other integers the smallest of 8, 10, 12, 14, 16, 24, 32 and 64 bits that
+        holds the largest value, so 4095 for 12-bit data stored as uint16; for floating point 1 if
+        the values are in [0, 1] up to noise, otherwise an error. Give it when the images of a
+        series are denoised in separate calls, so that all have the same range. For photon noise
+        it is measured from the offset and, if not given, determined from the values.
     axes : str, optional
         One letter for each axis: Y and X for rows and columns, S for colour samples (``"YXS"``
         is an RGB image), C for channels that are denoised independently, each with its own noise
-        level and range, T for frames that share both, Z for the slices of a volume, Q for
-        anything else that is to be taken one by one.
+        level and range, T for frames that share both, Z for the slices of a volume, Q for any
+        other axis whose planes are denoised one by one.
     channel_axis : int, optional
         Axis of the colour samples of a single image, as in scikit-image: ``channel_axis=-1`` is
         ``axes="YXS"``. Transparency is not a colour sample; leave it out.
     colour : {"auto", "opponent", "joint", "separate"}
-        How colour samples are denoised. ``opponent`` is for red, green and blue: luminance and
-        colour differences by themselves. ``joint``: one structure tensor for all samples.
-        ``separate``: each by itself. ``auto`` takes three samples for red, green and blue, and
-        is ``joint`` for any other number.
+        How colour samples are denoised. ``opponent``: red, green and blue as luminance and colour
+        differences, which have a structure tensor each. ``joint``: one structure tensor for all
+        samples. ``separate``: one for each sample. ``auto`` is ``opponent`` for three samples and
+        ``joint`` otherwise.
     noise : {"gaussian", "poisson", "poisson-gaussian"}, PoissonGaussian or UnknownDetector
         ``gaussian`` noise has the level ``sigma``. ``poisson`` is for photon counts,
         :class:`integrodiff.PoissonGaussian` for a detector with known gain, offset and readout
@@ -79,16 +79,17 @@ def denoise(
     engine : {"auto", "native", "numpy", "torch"}
         Compute backend. ``auto`` takes the fastest that is available.
     as_float : bool
-        Return an integer image's result as floating point, neither rounded nor clipped.
+        Return the result of an integer image as floating point, neither rounded nor clipped.
     exact : bool
         Take no shortcuts. By default the engine ``native`` smooths large scales on a coarser grid
-        and cuts off kernels; on photographs its result is within 0.05 grey levels of 255.
+        and truncates kernels; on photographs this changes the result by less than 0.05 grey
+        levels on the scale [0, 255].
     threads : int, optional
         Number of threads of the engine ``native``. By default the environment variable
-        ``INTEGRODIFF_THREADS``, or one for each processor.
+        ``INTEGRODIFF_THREADS``, or one per processor.
     out : ndarray, optional
-        Where to write the result: of the shape of the image and of the dtype of the result. It
-        may be the image itself.
+        Array for the result, with the shape of the image and the dtype of the result. It may be
+        the image itself.
     callback : callable, optional
         Called with a :class:`integrodiff.Step` after each step. ``step.number`` of
         ``step.total`` are done, over all planes and, in colour, first luminance and then colour
@@ -99,20 +100,19 @@ def denoise(
     -------
     ndarray
         The denoised image in the shape of the input. Floating-point input keeps its dtype;
-        integer input comes back in its own, rounded and clipped to the range of the dtype, or,
-        with ``as_float``, in the floating-point dtype of the computation: float32, but float64
-        for integers of more than 16 bits.
+        integer input returns its own dtype, rounded and clipped, or, with ``as_float``, the dtype
+        of the computation: float32, or float64 for integers of more than 16 bits.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not usable; the message says what was expected.
+        If an argument is invalid; the message says what was expected.
 
     Warns
     -----
     NoiseLevelWarning
-        If the noise level is above twice the highest or below half the lowest level that the
-        model was trained for.
+        If the noise level is more than twice the highest, or less than half the lowest level
+        that the model was trained for.
     SliceBySliceWarning
         If the image is a volume, whose slices are denoised one by one.
 
@@ -120,13 +120,13 @@ def denoise(
     -----
     The computation runs in float32, and in float64 for float64 images and wide integers. The
     mean grey value of every channel is preserved and the Euclidean norm does not grow, up to
-    rounding and clipping. With different noise levels this norm weighs each sample by the inverse
-    of its own level; for photon noise, norm and mean are those of the stabilised image.
+    rounding and clipping. If samples have different noise levels, the norm weights each sample
+    by the inverse of its level. For photon noise, this holds for the stabilised image.
 
-    With a map of noise levels the model is the one for their root mean square, and the structure
-    tensor is divided by the relative variance at each pixel: all contrasts are then proportional
-    to the local noise level. The same properties hold. Levels below a thousandth of the root mean
-    square count as that.
+    With a map of noise levels, the model is evaluated at their root mean square, and the structure
+    tensor is divided by the relative variance at each pixel, so that all contrasts are
+    proportional to the local noise level. The properties above still hold. Levels below a
+    thousandth of the root mean square are raised to it.
 
     Examples
     --------
@@ -154,10 +154,10 @@ def denoise(
 
 
 class Denoiser:
-    """The settings of :func:`denoise`, for many images.
+    """The settings of :func:`denoise`, prepared once and applied to many images.
 
-    Kernels and memory are kept from one image to the next, which is worth most for small images
-    of one shape: video, tiles, batches. One denoiser may be used from several threads at once.
+    Kernels and memory are reused from one image to the next, which helps most for many small
+    images of the same shape: video, tiles, batches. Several threads may share one denoiser.
 
     Parameters
     ----------
@@ -229,11 +229,11 @@ class Denoiser:
         return out
 
     def pipeline(self, source: Source) -> Pipeline:
-        """Resolve the request for an array or an open file; return what denoises its planes."""
+        """Resolve the request for an array or an open file; return the pipeline for its planes."""
         return Pipeline(resolve(self.request, source), self._processes)
 
     def _processes(self, levels: tuple[float, ...]) -> tuple[Process, ...]:
-        """Return a process for each noise level; those of the last image are kept."""
+        """Return a process for each noise level; reuse those of the previous image."""
         known = self._prepared
         found = {level: known.get(level) or self._process(level) for level in levels}
         self._prepared = found
@@ -249,12 +249,12 @@ class Denoiser:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # Prepared processes hold memory of the engine; another Python process makes its own.
+        # Prepared processes hold memory of the engine, which cannot be sent to another process.
         return {**self.__dict__, "_prepared": {}}
 
 
 def _loaded(model: str | PathLike[str] | Model) -> Model:
-    """Return the model; those of the package are read once."""
+    """Return the model; shipped models are read once."""
     if isinstance(model, Model):
         return model
     return _shipped(model) if model in MODEL_NAMES else load_model(model)
@@ -266,7 +266,7 @@ def _shipped(name: str) -> Model:
 
 
 def _check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse an array that the result does not fit into as it is."""
+    """Refuse an array whose type, shape or dtype is not that of the result."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
     if out.shape != shape or out.dtype != dtype:
@@ -279,7 +279,7 @@ def _check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
 
 
 def _overlap(out: NDArray[Any], image: NDArray[Any]) -> bool:
-    """Whether writing one plane could change another that is still to be read."""
+    """Whether writing one plane could overwrite another that has not been read yet."""
     in_place = (
         out.dtype == image.dtype
         and out.strides == image.strides

@@ -1,4 +1,4 @@
-"""Arrays as images: which arrays are accepted, and what their axes mean."""
+"""Arrays as images: checks the dtype and determines the axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {"b": "a boolean mask", "c": "complex", "O": "an array of Python object
 
 @dataclass(frozen=True, eq=False)
 class ArrayImage:
-    """An array whose axes are known.
+    """An array with its axes.
 
     Attributes
     ----------
@@ -35,14 +35,14 @@ class ArrayImage:
         return self.array.dtype
 
     def planes(self) -> Iterator[NDArray[Any]]:
-        """Give views of all planes, in their order."""
+        """Iterate over views of all planes, in order."""
         return self.layout.planes(self.array)
 
 
 def array_image(
     image: ArrayLike, *, axes: str | None = None, channel_axis: int | None = None
 ) -> ArrayImage:
-    """Return an array that can be denoised with its axes, or say why it cannot.
+    """Return an array with its axes; refuse one that cannot be denoised.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def array_image(
     axes : str, optional
         One letter for each axis, see :mod:`integrodiff.layout`.
     channel_axis : int, optional
-        Axis of colour samples, scikit-image's way to say the same of a single image.
+        Axis of the colour samples of a single image, as in scikit-image.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def array_image(
 
 
 def _axes(array: NDArray[Any], axes: str | None, channel_axis: int | None) -> str:
-    """Return the axes string, given or found from the number of axes."""
+    """Return the axes string: the given one, or that of a grey or colour image."""
     if axes is not None:
         if channel_axis is not None:
             raise ValueError("give axes or channel_axis, not both")
@@ -83,10 +83,9 @@ def _axes(array: NDArray[Any], axes: str | None, channel_axis: int | None) -> st
             return "YX"
         if array.ndim == 3:
             raise ValueError(
-                f"an image of shape {array.shape} may be several things; say which: "
-                "channel_axis=-1 or axes='YXS' for colour, axes='TYX' for frames that share a "
-                "noise level, axes='CYX' for channels with a noise level each, axes='ZYX' for a "
-                "volume"
+                f"the axes of an image of shape {array.shape} are ambiguous: give channel_axis=-1 "
+                "or axes='YXS' for colour, axes='TYX' for frames that share a noise level, "
+                "axes='CYX' for channels with a noise level each, or axes='ZYX' for a volume"
             )
         raise ValueError(
             f"image must have two axes, rows and columns, got shape {array.shape}; for more axes "

@@ -1,17 +1,16 @@
-r"""How the channels of an image are denoised: together, apart, or as luminance and colours.
+r"""Colour spaces: which samples of a pixel share a structure tensor.
 
-``opponent``, for red, green and blue, takes the luminance, the mean of the three, as a grey image
-of its own; averaging has already divided its noise by :math:`\sqrt 3`. The two colour differences
+``opponent``, for red, green and blue, denoises the luminance, the mean of the three, as a grey
+image; its noise is smaller by :math:`\sqrt 3`. The two colour differences
 
 .. math:: (R - B) / \sqrt 2, \qquad (R - 2 G + B) / \sqrt 6
 
-are a second image of two channels that share a structure tensor. They keep the noise level of the
-channels, but have far less contrast than the image, so that noise and structure are told apart
-much better than in the sum of both, where strong noise in the colours blurs fine grey detail.
-docs/noise.md has the measurement.
+form a second image of two samples that share a structure tensor. They have the noise level of the
+samples but much less contrast. With one tensor for all three, colour noise would blur fine detail
+of the luminance; docs/noise.md has the measurements.
 
-``joint`` gives all channels one structure tensor, and ``separate`` each its own. Channels of a
-group with different noise levels are brought to the same one by factors.
+``joint`` computes one structure tensor from all samples, ``separate`` one from each. Samples of a
+group whose noise levels differ are scaled to a common level.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Group:
     Attributes
     ----------
     samples : slice
-        Which of the new samples.
+        Indices of the new samples.
     sigma : float
         Their common noise level.
     """
@@ -56,14 +55,14 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ColourSpace:
-    """A linear map of the channels, and the groups of new channels.
+    """A linear map of the samples, and groups of the new samples.
 
     Attributes
     ----------
     forward, backward : ndarray
-        From the channels to the new ones, and back.
+        Matrices from the samples to the new ones, and back.
     groups : tuple of Group
-        To denoise, in this order. A new channel without noise is in none of them.
+        Groups to denoise, in this order. Samples without noise belong to none.
     """
 
     forward: NDArray[np.float64]
@@ -71,21 +70,21 @@ class ColourSpace:
     groups: tuple[Group, ...]
 
     def separated(self, image: FloatImage) -> FloatImage:
-        """Return the new channels; the first axis is that of the channels."""
+        """Return the new samples; the first axis is that of the samples."""
         return _mixed(self.forward, image)
 
     def mixed(self, image: FloatImage) -> FloatImage:
-        """Return the channels of the image again."""
+        """Undo :meth:`separated`."""
         return _mixed(self.backward, image)
 
 
 def colour_space(colour: Colour, sigmas: NDArray[np.float64]) -> ColourSpace:
-    """Return how to denoise channels of these noise levels.
+    """Return the colour space for samples with these noise levels.
 
     Raises
     ------
     ValueError
-        If ``colour`` is unknown, or not for this number of channels.
+        If ``colour`` is unknown or does not fit the number of samples.
     """
     count = len(sigmas)
     one_of("colour", colour, COLOURS)
@@ -94,8 +93,8 @@ def colour_space(colour: Colour, sigmas: NDArray[np.float64]) -> ColourSpace:
     if colour == "opponent":
         if count != 3:
             raise ValueError(
-                f"colour 'opponent' is for red, green and blue, and this image has {count} "
-                "channel(s); take 'joint' or 'separate'"
+                f"colour 'opponent' needs three samples, red, green and blue, and this image has "
+                f"{count}; use 'joint' or 'separate'"
             )
         return _space(_OPPONENT, (slice(0, 1), slice(1, 3)), sigmas)
     if colour == "joint":
@@ -106,7 +105,7 @@ def colour_space(colour: Colour, sigmas: NDArray[np.float64]) -> ColourSpace:
 def _space(
     matrix: NDArray[np.float64], members: tuple[slice, ...], sigmas: NDArray[np.float64]
 ) -> ColourSpace:
-    """Scale the new channels of each group to a common noise level."""
+    """Scale the new samples of each group to a common noise level."""
     levels = np.sqrt(matrix**2 @ sigmas**2)
     factors, groups = np.ones(len(levels)), []
     for rows in members:
@@ -114,8 +113,8 @@ def _space(
             continue
         if (levels[rows] == 0).any():
             raise ValueError(
-                "a channel without noise cannot share its structure tensor with noisy ones; "
-                "leave it out, or take colour 'separate'"
+                "a sample without noise cannot share its structure tensor with noisy ones; "
+                "leave it out, or use colour 'separate'"
             )
         common = float(np.sqrt(np.mean(levels[rows] ** 2)))
         factors[rows] = common / levels[rows]

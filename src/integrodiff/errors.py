@@ -1,14 +1,14 @@
-"""Errors and warnings that callers may want to tell apart; all errors are ``ValueError`` too."""
+"""Errors and warnings of the package; all errors are subclasses of ``ValueError``."""
 
 from __future__ import annotations
 
 
 class ModelFileError(ValueError):
-    """A model file is not what the schema asks for."""
+    """A model file does not follow the schema."""
 
 
 class EngineUnavailableError(ValueError):
-    """The engine asked for exists, but cannot run here."""
+    """The requested engine exists but cannot run on this machine."""
 
 
 class NotFiniteError(ValueError):
@@ -16,11 +16,11 @@ class NotFiniteError(ValueError):
 
 
 class ImageFileError(ValueError):
-    """An image file cannot be read or written without losing something."""
+    """An image file cannot be read, or cannot be written without loss of data."""
 
 
 class SlowEngineWarning(UserWarning):
-    """The compiled engine is not there, so that the slow one runs."""
+    """The compiled engine is not available, so the slow NumPy engine runs."""
 
 
 class NoiseLevelWarning(UserWarning):
@@ -28,7 +28,7 @@ class NoiseLevelWarning(UserWarning):
 
 
 class SliceBySliceWarning(UserWarning):
-    """A volume is denoised slice by slice."""
+    """A volume is denoised slice by slice, not in three dimensions."""
 
 
 class StepSizeWarning(UserWarning):

@@ -1,10 +1,10 @@
-"""The grey range of an image: which difference of grey values counts as 255.
+"""The grey range of an image: the difference of grey values that is mapped to 255.
 
-The models' parameters belong to grey values on the scale [0, 255]. An image of another range is
-mapped to it by a factor, and so is its noise level. Contrasts are proportional to the noise
-level, so the factor has little influence: it enters the weights of the scales through the square
-root of the noise level. The rule below is therefore allowed to be coarse where it must guess,
-and asks where a guess could be far off.
+Models are trained on the grey scale [0, 255]. Images of another range, and their noise levels,
+are multiplied by 255 / range. The exact range matters little, because contrasts are proportional
+to the noise level; it enters only through the weights of the scales, which depend on the square
+root of the noise level. So the rule below may be coarse for integers, and asks for the range only
+where a guess could be far off.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from integrodiff.noise.photons import PoissonGaussian
 
 _BIT_DEPTHS = (8, 10, 12, 14, 16, 24, 32, 64)
 
-# How far noise may carry the values of a float image out of [0, 1], in standard deviations.
+# Values of a float image may leave [0, 1] by this many standard deviations of the noise.
 _NOISE_REACH = 6
 
 _RANGE_OF_NOISE = 6.0
-"""Range of noise of variance one."""
+"""Range that noise of variance one covers by itself."""
 
 
 def grey_range(image: NDArray[Any], sigma: float, data_range: float | None = None) -> float:
-    """Return the data range of an image, given or found by rule.
+    """Return the data range of an image: the given one, or one by this rule.
 
     ======================  ====================================================================
     image                   data range
     ======================  ====================================================================
-    ``data_range`` given    that
+    ``data_range`` given    ``data_range``
     uint8                   255
     other integers          2**b - 1 for the smallest common bit depth b (8, 10, 12, 14, 16, 24,
                             32, 64) that holds the largest value; with negative values, the
                             difference of largest and smallest. So 12-bit data in a uint16 array
                             have range 4095.
-    floating point          1, if sigma is at most 1 and the values lie in [0, 1] but for noise
-                            (six standard deviations); otherwise it must be given.
+    floating point          1, if sigma is at most 1 and the values lie in [0, 1] up to six
+                            standard deviations of the noise; otherwise it must be given.
     ======================  ====================================================================
     """
     if data_range is not None:
@@ -54,10 +54,10 @@ def grey_range(image: NDArray[Any], sigma: float, data_range: float | None = Non
     if sigma <= 1 and smallest >= -reach and largest <= 1 + reach:
         return 1.0
     raise ValueError(
-        f"the grey range of this floating-point image is unclear: its values run from "
-        f"{smallest:g} to {largest:g} and sigma is {sigma:g}. Give data_range, the difference of "
-        "the largest and the smallest grey value that the image could have, such as 1, 255 or "
-        "4095"
+        f"the grey range of this floating-point image is unclear: its values are between "
+        f"{smallest:g} and {largest:g}, and sigma is {sigma:g}. Give data_range, the difference "
+        "between the largest and smallest grey value that the image could have, such as 1, 255 "
+        "or 4095"
     )
 
 
@@ -66,9 +66,8 @@ def stabilised_range(
 ) -> float:
     """Return the data range of an image after the Anscombe transform.
 
-    Without a ``data_range``, which counts from the offset of the detector, it is that of the
-    values. Noise of variance one alone has a range of some standard deviations; an image with a
-    smaller range has hardly any light, or no noise.
+    ``data_range`` is measured from the offset of the detector. If it is not given, the range is
+    that of the stabilised values, but at least the range of pure noise of variance one.
     """
     if data_range is None:
         return max(float(np.ptp(stabilised)), _RANGE_OF_NOISE)

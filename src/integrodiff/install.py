@@ -1,4 +1,4 @@
-"""How to install what is missing, in words that work for a release and for a clone."""
+"""Commands that install optional packages, valid for a release and for a clone."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from json import loads
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that adds an optional part of the package, named by its extra."""
+    """Return the command that installs an extra of the package."""
     return f"install it with: pip install {_requirement(extra)}"
 
 
 def install_first(what: str, package: str, extra: str) -> str:
-    """Return that something needs a package, and the command that installs it."""
+    """Return a message that something needs a package, with the command that installs it."""
     return f"{what} needs the package {package}: pip install {_requirement(extra)}"
 
 
 def _requirement(extra: str) -> str:
-    """Return what pip takes: the folder of a clone, or the name of the package."""
+    """Return the argument of ``pip install``: the folder of the clone, or the package name."""
     try:
         origin = distribution("integrodiff").read_text("direct_url.json")
     except PackageNotFoundError:

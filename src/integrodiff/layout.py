@@ -1,4 +1,4 @@
-"""The axes of an image: which of them is what.
+"""The axes of an image and their meaning.
 
 An image has an axes string, one letter for each axis, as tifffile and OME write it:
 
@@ -6,14 +6,14 @@ An image has an axes string, one letter for each axis, as tifffile and OME write
 letter  axis
 ======  ======================================================================================
 Y, X    rows and columns; every image has both
-S       samples of one pixel, such as red, green and blue; denoised together (``colour``)
-C       channels, such as stains or detectors; each has a noise level and a range of its own
+S       samples of a pixel, such as red, green and blue; denoised together (see ``colour``)
+C       channels, such as stains or detectors; each has its own noise level and range
 T       time; all frames share noise level and range
 Z       slices of a volume
-Q       pages without a stated meaning; this letter may occur more than once
+Q       pages of unknown meaning; this letter may occur more than once
 ======  ======================================================================================
 
-A *plane* is what remains when all axes but Y, X and S are fixed: ``(Y, X)`` or ``(Y, X, S)``.
+A *plane* is a slice with all axes except Y, X and S fixed: ``(Y, X)`` or ``(Y, X, S)``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Layout:
     Raises
     ------
     ValueError
-        If the two do not belong together, or there is no image with such axes.
+        If axes and shape do not match, or the axes are invalid.
     """
 
     axes: str
@@ -98,7 +98,7 @@ class Layout:
 
     @cached_property
     def plane_axes(self) -> str:
-        """The axes that planes are counted along, in their order."""
+        """The axes other than Y, X and S, in order."""
         return "".join(letter for letter in self.axes if letter not in _PLANE)
 
     @cached_property
@@ -119,19 +119,19 @@ class Layout:
 
     @property
     def canonical(self) -> Layout:
-        """The same image with the axes of its planes last, in the order Y, X, S."""
+        """The layout with the axes of a plane last, in the order Y, X, S."""
         axes = self.plane_axes + ("YXS" if self.has_samples else "YX")
         return Layout(axes, (*self.plane_grid, *self.plane_shape))
 
     def channel_of(self, plane: int) -> int:
-        """Return the channel that a plane, counted from zero, belongs to."""
+        """Return the index of the channel of a plane; both are counted from zero."""
         if "C" not in self.axes:
             return 0
         place = np.unravel_index(plane, self.plane_grid)
         return int(place[self.plane_axes.index("C")])
 
     def planes(self, array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """Give views of all planes of an array with this layout, in their order."""
+        """Iterate over views of all planes of an array with this layout, in order."""
         order = [i for i, letter in enumerate(self.axes) if letter not in _PLANE]
         order += [self.axes.index(letter) for letter in _PLANE if letter in self.axes]
         view = np.transpose(array, order)

@@ -1,7 +1,7 @@
-"""From the planes of an image to their denoised versions.
+"""Denoise the planes of an image, one by one.
 
-A plane goes through these stations, and comes back through their inverses in reverse order:
-Anscombe transform (photon noise), colour space, scale [0, 255], engine.
+Each plane is mapped forward by the Anscombe transform (photon noise), the colour space and the
+factor to the scale [0, 255]; the engine evolves it; the inverse maps follow in reverse order.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from integrodiff.engines import FloatImage, Process, State
 from integrodiff.request import ResolvedChannel, ResolvedRequest, computing_dtype
 
 Processes: TypeAlias = Callable[[tuple[float, ...]], tuple[Process, ...]]
-"""Returns a prepared process for each noise level on the scale [0, 255]."""
+"""Function that prepares a process for each noise level on the scale [0, 255]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One explicit step that is done.
+    """A completed explicit step, passed to callbacks.
 
     Attributes
     ----------
     number, total : int
-        Number of steps that are done, and of all, over the planes and groups of samples.
+        Number of completed steps and of all steps, summed over planes and groups of samples.
     plane : int
-        The plane, counted from zero, that was advanced.
+        Index of the plane that was advanced, from zero.
     """
 
     number: int
@@ -39,10 +39,10 @@ class Step:
     _image: Callable[[], FloatImage] = field(repr=False)
 
     def image(self) -> FloatImage:
-        """Return the plane as it is now: floating point, in the grey levels of the input.
+        """Return the current plane as floating point, in grey levels of the input.
 
-        It is computed by this call, so that watching the number of steps costs nothing. Call it
-        before the next step.
+        It is computed only by this call, so a callback that just counts steps costs nothing. Call
+        it inside the callback: the next step changes the state.
         """
         return self._image()
 
@@ -59,9 +59,9 @@ class Pipeline:
     Parameters
     ----------
     resolved : ResolvedRequest
-        What is run.
+        Noise levels, grey range and colour space of each channel.
     processes : callable
-        Prepares the engine for noise levels.
+        Prepares a process for each noise level.
     """
 
     def __init__(self, resolved: ResolvedRequest, processes: Processes) -> None:
@@ -75,7 +75,7 @@ class Pipeline:
 
     @property
     def steps(self) -> int:
-        """Number of steps of all planes together."""
+        """Total number of steps over all planes."""
         layout = self.resolved.layout
         planes = layout.plane_count // layout.channels
         return planes * sum(stations.steps for stations in self._stations)
@@ -83,12 +83,12 @@ class Pipeline:
     def run(
         self, planes: Iterator[NDArray[Any]], callback: StepCallback | None = None
     ) -> Iterator[NDArray[Any]]:
-        """Give the denoised planes, in the order and the dtype of the result.
+        """Yield the denoised planes in order, in the dtype of the result.
 
         Parameters
         ----------
         planes : iterator of ndarray
-            All planes of the image in their order.
+            All planes of the image, in order.
         callback : callable, optional
             Called after each step.
         """
@@ -100,8 +100,8 @@ class Pipeline:
             denoised = stations.denoised(_working(plane), observe)
             if not np.isfinite(denoised).all():
                 raise ValueError(
-                    f"the grey values, up to {np.abs(plane).max():g}, are too large for "
-                    f"{denoised.dtype} computations with a data range of "
+                    f"the grey values, up to {np.abs(plane).max():g}, are too large to "
+                    f"compute in {denoised.dtype} with a data range of "
                     f"{stations.channel.data_range:g}; check data_range"
                 )
             yield in_dtype(denoised, dtype)
@@ -109,9 +109,9 @@ class Pipeline:
     def on_model_scale(
         self, plane: NDArray[Any], number: int = 0
     ) -> list[tuple[FloatImage, float]]:
-        """Return what the model sees of a plane: for each group of samples image and noise level.
+        """Return the input of the model for a plane: image and noise level of each sample group.
 
-        Images are ``(sample, row, column)``, both on the scale [0, 255].
+        Images are ``(sample, row, column)``; both are on the scale [0, 255].
         """
         stations = self._stations[self.resolved.layout.channel_of(number)]
         image = stations.forward(_working(plane))
@@ -124,7 +124,7 @@ _Observer: TypeAlias = Callable[[Callable[[], FloatImage]], object]
 
 
 class _Watcher:
-    """Counts steps and tells a callback about each."""
+    """Counts steps and calls a callback after each."""
 
     def __init__(self, callback: StepCallback, total: int) -> None:
         self._callback, self._total, self._done = callback, total, 0
@@ -135,24 +135,24 @@ class _Watcher:
 
 
 def _working(plane: NDArray[Any]) -> FloatImage:
-    """Return a plane in the precision of the computation."""
+    """Convert a plane to the dtype of the computation."""
     return plane.astype(computing_dtype(plane.dtype), copy=False)
 
 
 @dataclass(frozen=True, eq=False)
 class _Stations:
-    """The way of a plane of one channel to the engine and back."""
+    """Forward maps, processes and inverse maps for the planes of one channel."""
 
     channel: ResolvedChannel
     processes: list[Process]
 
     @property
     def steps(self) -> int:
-        """Number of steps of one plane."""
+        """Number of steps for one plane."""
         return sum(process.evolution.steps for process in self.processes)
 
     def forward(self, plane: FloatImage) -> FloatImage:
-        """Return a plane as the engine takes it, ``(sample, row, column)``, in new memory."""
+        """Map a plane to the input of the engine, ``(sample, row, column)``, in new memory."""
         channel = self.channel
         if channel.photons is not None:
             plane = channel.photons.stabilise(plane)
@@ -162,14 +162,14 @@ class _Stations:
         return np.multiply(separated, plane.dtype.type(channel.factor), out=own)
 
     def backward(self, image: FloatImage, dimensions: int) -> FloatImage:
-        """Undo :meth:`forward`, for a plane with or without an axis of samples; uses its memory."""
+        """Invert :meth:`forward` in place; ``dimensions`` is 3 for a plane with samples, else 2."""
         channel = self.channel
         samples = channel.space.mixed(np.divide(image, image.dtype.type(channel.factor), out=image))
         plane = samples[0] if dimensions == 2 else np.moveaxis(samples, 0, -1)
         return plane if channel.photons is None else channel.photons.restore(plane)
 
     def denoised(self, plane: FloatImage, observe: _Observer | None) -> FloatImage:
-        """Evolve the groups of samples one after the other."""
+        """Denoise a plane, one group of samples after the other."""
         if not self.processes:
             return plane
         image, dimensions = self.forward(plane), plane.ndim
@@ -189,7 +189,7 @@ class _Stations:
     def _current(
         self, image: FloatImage, samples: slice, state: State, dimensions: int
     ) -> FloatImage:
-        """Return the plane with the samples that an engine is advancing as they are now."""
+        """Return the plane with the current values of the samples that are being advanced."""
         shown = image.copy()
         shown[samples] = state.image()
         return self.backward(shown, dimensions)
@@ -208,7 +208,7 @@ def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
     limits = np.iinfo(dtype)
     for source, target in _bands(image, result):
         rounded = np.rint(source)
-        # The largest 64-bit integers have no float of their own: a comparison decides, not a cast.
+        # The largest 64-bit integers have no exact float, so values are compared before the cast.
         inside = (rounded > float(limits.min)) & (rounded < float(limits.max))
         target[inside] = rounded[inside].astype(dtype)
         target[rounded <= float(limits.min)] = limits.min
@@ -217,6 +217,6 @@ def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _bands(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Give the same rows of several arrays, few at a time, so that temporaries stay small."""
+    """Iterate over corresponding bands of rows, so that temporary arrays stay small."""
     for first in range(0, len(arrays[0]), _BAND):
         yield tuple(array[first : first + _BAND] for array in arrays)

@@ -1,8 +1,8 @@
-"""The one place where a request is resolved: noise, grey range, axes and colour.
+"""Resolve a request: noise level, grey range and colour space of each channel of an image.
 
-A :class:`Request` is what a user says, in Python or on the command line. :func:`resolve` looks at
-an image, an array or an open file, and returns what is run: for each channel the noise levels, the
-grey range, and the colour space. Whatever is not said is estimated here and nowhere else.
+A :class:`Request` holds the arguments of a user, in Python or on the command line. :func:`resolve`
+combines it with an image, an array or an open file, and estimates whatever is missing. All callers
+use this function, so the same request has the same meaning everywhere.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ NOISES = ("gaussian", "poisson", "poisson-gaussian")
 Sigma: TypeAlias = float | Sequence[float] | NDArray[Any] | None
 
 _MOST_PLANES = 9
-"""Planes of a channel that its noise is estimated from; more take longer and hardly help."""
+"""Number of planes from which the noise of a channel is estimated; more hardly help."""
 
 
 class Source(Protocol):
-    """An image to resolve a request for: an array with its axes, or an open file."""
+    """An image: an array with its axes, or an open file."""
 
     @property
     def layout(self) -> Layout:
@@ -54,17 +54,17 @@ class Source(Protocol):
         """Type of the grey values."""
 
     def planes(self) -> Iterable[NDArray[Any]]:
-        """Give all planes in their order, ``(Y, X)`` or ``(Y, X, S)``; can be called again."""
+        """Iterate over all planes in order, ``(Y, X)`` or ``(Y, X, S)``; may be called again."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Request:
-    """What is asked for, whatever the image; the arguments of :func:`integrodiff.denoise`.
+    """Arguments of :func:`integrodiff.denoise` that do not depend on the image.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not usable for any image.
+        If an argument is invalid for every image.
     """
 
     model: Model
@@ -89,7 +89,7 @@ class Request:
             return
         if self.noise != "gaussian":
             raise ValueError(
-                "sigma is for Gaussian noise; for noise of photons give noise=PoissonGaussian(...) "
+                "sigma describes Gaussian noise; for photon noise give noise=PoissonGaussian(...) "
                 "with the gain, offset and readout noise of the detector"
             )
         dimensions = np.ndim(self.sigma)
@@ -104,26 +104,26 @@ class Request:
             )
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of the result for an image of some dtype."""
+        """Return the dtype of the result for an image of the given dtype."""
         return computing_dtype(dtype) if self.as_float and dtype.kind != "f" else dtype
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResolvedChannel:
-    """How one channel of an image is denoised.
+    """Noise, grey range and colour space of one channel.
 
     Attributes
     ----------
     sigmas : ndarray
-        Noise level of each sample in the grey levels of the image; ones after stabilisation.
+        Noise level of each sample, in grey levels of the image; ones after stabilisation.
     photons : PoissonGaussian, optional
-        The detector, if its noise is stabilised first.
+        The detector, if photon noise is stabilised first.
     map : NoiseMap, optional
-        Where the noise level varies over the image.
+        The noise levels, if they vary over the image.
     estimated : bool
         Whether the noise was estimated from the image.
     data_range : float
-        Difference of grey values, after stabilisation, that counts as 255.
+        Difference of grey values, after stabilisation, that is mapped to 255.
     space : ColourSpace
         Groups of samples that share a structure tensor.
     """
@@ -137,7 +137,7 @@ class ResolvedChannel:
 
     @property
     def factor(self) -> float:
-        """Factor from the grey levels, after stabilisation, to the scale [0, 255]."""
+        """Factor from grey levels, after stabilisation, to the scale [0, 255]."""
         return 255 / self.data_range
 
     @property
@@ -159,12 +159,12 @@ class ResolvedChannel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResolvedRequest:
-    """What is run for one image.
+    """A request with everything determined for one image.
 
     Attributes
     ----------
     request : Request
-        What was asked for.
+        The original request.
     layout : Layout
         Axes of the image.
     dtype : dtype
@@ -185,26 +185,26 @@ class ResolvedRequest:
 
     @property
     def noise(self) -> str:
-        """The noise of all channels in words."""
+        """Description of the noise of all channels."""
         return "; ".join(dict.fromkeys(str(channel) for channel in self.channels))
 
 
 def resolve(request: Request, source: Source) -> ResolvedRequest:
-    """Return what is run for an image; what the request leaves open is estimated.
+    """Determine noise, grey range and colour space of each channel; estimate what is missing.
 
-    The image is read for it only where something depends on its values: once, plane by plane.
+    The image is read, once and plane by plane, only if something depends on its values.
 
     Raises
     ------
     NotFiniteError
-        If a plane has NaN or infinite values.
+        If the image has NaN or infinite values.
     ValueError
         If the request does not fit the image, or the grey range is unclear.
 
     Warns
     -----
     NoiseLevelWarning
-        If a noise level is far outside the levels that the model was trained for.
+        If a noise level is far outside the range that the model was trained for.
     SliceBySliceWarning
         If the image is a volume.
     """
@@ -212,8 +212,8 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     _check_map(request.map, layout)
     if layout.length("Z") > 1:
         warnings.warn(
-            f"the {layout.length('Z')} slices of this volume are denoised one by one, since "
-            "diffusion in three dimensions is not available yet",
+            f"the {layout.length('Z')} slices of this volume are denoised one by one; diffusion in "
+            "three dimensions is not available",
             SliceBySliceWarning,
             stacklevel=_outside(),
         )
@@ -229,13 +229,13 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
 
 
 def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return float32 wherever it holds all grey values of a dtype, and float64 otherwise."""
+    """Return float32 if it represents all values of a dtype exactly, else float64."""
     exact_in_float32 = dtype.itemsize <= 2 or (dtype.kind == "f" and dtype.itemsize <= 4)
     return np.dtype(np.float32 if exact_in_float32 else np.float64)
 
 
 class _Survey:
-    """What has to be known of the planes of one channel."""
+    """Collects from the planes of one channel what the request leaves open."""
 
     def __init__(self, request: Request, dtype: np.dtype[Any]) -> None:
         self._request, self._dtype = request, dtype
@@ -251,7 +251,7 @@ class _Survey:
         self._kept: list[NDArray[Any]] = []
 
     def look_at(self, plane: NDArray[Any]) -> None:
-        """Take the smallest and largest value of a plane."""
+        """Record the smallest and largest value of a plane."""
         extremes = np.array([plane.min(), plane.max()], self._dtype)
         if self._dtype.kind == "f" and not np.isfinite(extremes).all():
             bad = int(plane.size - np.isfinite(plane).sum())
@@ -262,7 +262,7 @@ class _Survey:
         self._extremes.append(extremes)
 
     def estimate_from(self, plane: NDArray[Any]) -> None:
-        """Estimate the noise of a plane, or keep it for an estimate from several."""
+        """Estimate the Gaussian noise of a plane, or keep the plane for a joint estimate."""
         if self._request.noise == "gaussian":
             axis = -1 if plane.ndim == 3 else None
             self._sigmas.append(np.atleast_1d(estimate_sigma(plane, channel_axis=axis)))
@@ -270,7 +270,7 @@ class _Survey:
             self._kept.append(np.array(plane))
 
     def resolved(self, given: NDArray[np.float64] | None, layout: Layout) -> ResolvedChannel:
-        """Return what is run; ``given`` are the noise levels that the request has."""
+        """Return the resolved channel; ``given`` are the noise levels of the request, if any."""
         request = self._request
         photons = self._photons()
         extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
@@ -300,14 +300,14 @@ class _Survey:
             return PoissonGaussian()
         if isinstance(noise, PoissonGaussian):
             return noise
-        # Samples and planes become further channels, which are taken to have the same noise.
+        # All samples and planes of a channel are assumed to have the same noise.
         planes = [np.moveaxis(p, -1, 0) if p.ndim == 3 else p[None] for p in self._kept]
         offset = noise.offset if isinstance(noise, UnknownDetector) else None
         return estimate_poisson_gaussian(np.concatenate(planes), channel_axis=0, offset=offset)
 
 
 def _read(surveys: list[_Survey], source: Source) -> None:
-    """Show the planes of an image to the surveys of their channels, if they need any."""
+    """Pass the planes of an image to the surveys of their channels, if any needs them."""
     if not any(survey.estimates or survey.needs_extremes for survey in surveys):
         return
     layout = source.layout
@@ -325,7 +325,7 @@ def _read(surveys: list[_Survey], source: Source) -> None:
 
 
 def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.float64] | None:
-    """Return the noise level of each sample of a channel, if the request has them."""
+    """Return the noise level of each sample of a channel, or None if not given."""
     sigma, samples = request.sigma, layout.samples
     if sigma is None:
         return None
@@ -344,7 +344,7 @@ def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.
 
 
 def _check_map(found: NoiseMap | None, layout: Layout) -> None:
-    """Refuse a map of noise levels for images of another size."""
+    """Refuse a map of noise levels whose size differs from that of the image."""
     if found is None or found.relative is None or found.relative.shape == layout.size:
         return
     height, width = layout.size
@@ -355,7 +355,7 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
 
 
 def _warn_outside_training(model: Model, channel: ResolvedChannel) -> None:
-    """Say so if the noise level is far from all that the parameters were trained for."""
+    """Warn if the noise level is far outside the range of the training."""
     levels = model.noise_levels
     if not levels or not channel.space.groups:
         return
@@ -372,7 +372,7 @@ def _warn_outside_training(model: Model, channel: ResolvedChannel) -> None:
 
 
 def _outside() -> int:
-    """Return the ``stacklevel`` of the first caller outside of this package."""
+    """Return the ``stacklevel`` of the first caller outside this package."""
     import sys
 
     frame, level = sys._getframe(1), 1

@@ -122,9 +122,9 @@ def collisions(folder: Path) -> list[tuple[list[object], int, str]]:
         ([a, b, folder.parent / "new.png"], 2, "several outputs need a folder"),
         ([folder, "-"], 3, "without a Zarr image"),
         ([a, "-", out], 2, "cannot be one of several"),
-        ([a, "-", "--json", "-"], 2, "both go to the standard output"),
-        ([a, out / "o.png", "--resume", "--jobs", 2], 2, "--resume, --jobs is for several"),
-        ([a, out / "o.png", "--format", "png"], 2, "--format is said by the suffix"),
+        ([a, "-", "--json", "-"], 2, "both go to standard output"),
+        ([a, out / "o.png", "--resume", "--jobs", 2], 2, "--resume, --jobs needs a folder as OUT"),
+        ([a, out / "o.png", "--format", "png"], 2, "the format follows the file extension"),
         ([folder, out, "--format", "gif"], 2, "--format must be one of png"),
         ([folder, out, "--jobs", "0"], 2, "--jobs"),
         ([folder, out, "--colour", "red"], 2, "--colour must be one of"),
@@ -293,7 +293,7 @@ def test_several_jobs_give_what_one_gives(
     (folder / "c.png").write_bytes(b"broken")
     many = denoise(folder, tmp_path / "many", "-r", "--jobs", 3, "--json", "-")
     assert many.exit_code == 5
-    assert "--jobs 3 is more than there are processors; 2 are used" in many.stderr
+    assert "--jobs 3 exceeds the number of processors; using 2" in many.stderr
     inputs = [Path(file["input"]).name for file in json.loads(many.stdout)["files"]]
     assert inputs == ["a.png", "b.tif", "c.png", "a.png"]
     monkeypatch.setattr(workers, "run_tasks", in_turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,15 +44,31 @@ def test_help_is_quick() -> None:
         assert f"'{heavy}'" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["denoise", "demo", "info"])
-def test_help(command: str) -> None:
+COMMANDS = ("denoise", "compare", "explain", "demo", "train", "reproduce", "info")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_one_example_a_line(command: str) -> None:
     text = run(command, "--help").stdout
-    assert f"integrodiff {command}" in text.split("Example", 1)[1]
-    for word in ("Exit codes", "INTEGRODIFF_DEBUG=1", "130: interrupted"):
+    examples = text.split("For example:", 1)[1].split("╭", 1)[0].split("\n")
+    lines = [line.strip() for line in examples if line.strip()]
+    assert lines
+    assert all(line.startswith("integrodiff ") for line in lines)
+    assert any(line.startswith(f"integrodiff {command}") for line in lines)
+    assert "Exit codes" not in text
+
+
+def test_help_names_engines_and_models() -> None:
+    text = run("denoise", "--help").stdout
+    assert "|".join(engines.ENGINE_NAMES) in text
+    assert all(name in text for name in integrodiff.MODEL_NAMES)
+    assert "floating point in [0, 1]" in text
+
+
+def test_exit_codes_are_in_the_main_help() -> None:
+    text = run("--help").stdout
+    for word in ("Exit codes", "INTEGRODIFF_DEBUG=1", "130: interrupted", *COMMANDS):
         assert word in text
-    if command == "denoise":
-        assert "|".join(engines.ENGINE_NAMES) in text
-        assert all(name in text for name in integrodiff.MODEL_NAMES)
 
 
 def test_no_arguments_show_help() -> None:
@@ -67,8 +84,66 @@ def test_info() -> None:
     simd = np.show_config(mode="dicts")["SIMD Extensions"]
     words = [integrodiff.__version__, np.__version__, *simd["baseline"], *simd["found"]]
     words += [*engines.ENGINES, *integrodiff.MODEL_NAMES, "GPU", "processors"]
-    words += [integrodiff.load_model("iad").provenance["status"]]
     assert [word for word in words if word not in text] == []
+
+
+def test_info_describes_the_models() -> None:
+    text = run("info").stdout
+    rows = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.strip()}
+    assert rows["pm"] == "pm 2 at each of 6 noise levels 10 10 to 60 26.52 dB 2026-11-15"
+    assert rows["iad-plus"] == "iad-plus (default) 8 10 10 to 60 27.41 dB 2026-11-15"
+    assert "16 at each of 6 noise levels 10 10 to 60 28.78 dB (sigma 10 to 40)" in " ".join(
+        text.split()
+    )
+    for name in integrodiff.MODEL_NAMES:
+        assert integrodiff.load_model(name).provenance["data"] in text
+    assert "not said" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra", "code"),
+    [
+        (["info"], "torch", 0),
+        (["demo", "--engine", "torch", "--output", "never.png"], "torch", 2),
+        (["train", "pm", "never.json"], "train", 2),
+    ],
+)
+def test_brackets_of_extras_are_printed(
+    tmp_path: Path, arguments: list[str], extra: str, code: int
+) -> None:
+    # An entry of None makes every import of PyTorch fail, as if it were not installed.
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from integrodiff.cli import main\n"
+        f"sys.argv = ['integrodiff', *{arguments!r}]\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "400"},
+    )
+    assert done.returncode == code, done.stderr
+    assert "PyTorch is not installed" in done.stdout or "PyTorch" in done.stderr
+    assert f"[{extra}]'" in done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_markup_in_file_names_is_printed(tmp_path: Path) -> None:
+    image = Image.fromarray(values(HEIGHT, WIDTH))
+    names = [tmp_path / name for name in ("[red]a.png", "[bold]b.png", "c.png")]
+    for name in names:
+        image.save(name)
+    before, after, clean = names
+    output = tmp_path / ":smile:[blue].png"
+    result = run("compare", before, after, "--clean", clean, "--output", output)
+    assert result.exit_code == 0, result.output
+    shown = result.stdout.replace("\n", "")
+    assert "PSNR [dB]" in shown
+    assert "[red]a.png" in shown
+    assert f"written to {output}" in result.stderr
 
 
 def test_info_survives_a_broken_installation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +163,7 @@ def test_demo(tmp_path: Path) -> None:
     words = ("demo", "--output", target, "--engine", "numpy", "--sigma", "50", "--seed", "0")
     result = run(*words)
     assert result.exit_code == 0, result.output
-    assert f"is in {target}" in result.stderr
+    assert f"written to {target}" in result.stderr
     rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
     psnr = {name: float(next(w for w in rows[name] if "." in w)) for name in ("noisy", "PM", "IAD")}
     assert psnr["noisy"] == pytest.approx(14.14, abs=0.05)

@@ -123,7 +123,7 @@ def test_photons(
         (["--noise", "poisson", "--offset", "2"], "--offset needs --noise poisson-gaussian"),
         (["--noise", "poisson-gaussian", "--readout", "2"], "--readout needs --gain"),
         (["--noise", "poisson-gaussian", "--gain", "0"], "gain must be positive"),
-        (["--noise", "poisson", "--sigma", "2"], "--sigma is for Gaussian noise"),
+        (["--noise", "poisson", "--sigma", "2"], "--sigma describes Gaussian noise"),
         (["--colour", "opponent"], "this image has 1 channel(s)"),
     ],
 )
@@ -186,9 +186,9 @@ class TestSigmaMap:
         [
             (np.ones((72, 64), np.float32), [], 2, "has the shape (72, 64)"),
             (np.ones((2, 64, 72), np.float32), [], 3, "one grey image"),
-            (-np.ones((64, 72), np.float32), [], 3, "nowhere negative"),
+            (-np.ones((64, 72), np.float32), [], 3, "nonnegative"),
             (np.ones((64, 72), np.float32), ["--sigma", "3"], 2, "not both"),
-            (np.ones((64, 72), np.float32), ["--noise", "poisson"], 2, "for Gaussian noise"),
+            (np.ones((64, 72), np.float32), ["--noise", "poisson"], 2, "describes Gaussian noise"),
         ],
     )
     def test_wrong_maps(

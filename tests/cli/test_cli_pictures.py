@@ -101,7 +101,7 @@ def test_pages(tmp_path: Path, files: dict[str, Path]) -> None:
     assert run(*words, "--page", 2).exit_code == 0
     result = run(*words, "--page", 3, "--overwrite")
     assert result.exit_code == 2
-    assert "has 2 page(s), and no page 3" in result.stderr
+    assert "has 2 page(s); --page 3 does not exist" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["compare", "explain"])
@@ -111,7 +111,7 @@ def test_pages(tmp_path: Path, files: dict[str, Path]) -> None:
         ("noisy.png", True, "is the input itself"),
         ("taken.png", False, "exists already"),
         ("no/such/folder.png", False, "folder does not exist"),
-        ("picture.txt", False, "suffix"),
+        ("picture.txt", False, ".png"),
     ],
 )
 def test_outputs_that_are_refused(
@@ -220,11 +220,11 @@ def test_explanation_of_colours_and_of_a_model_file(tmp_path: Path) -> None:
     ("options", "code", "message"),
     [
         (["--step", "10000"], 2, "step must be from 0 to"),
-        (["--sigma", "0"], 2, "nothing to explain"),
+        (["--sigma", "0"], 2, "nothing is changed"),
         (["--sigma", "-1"], 2, "sigma must not be negative"),
         (["--model", "best"], 2, "unknown model"),
         (["--engine", "abacus"], 2, "unknown engine"),
-        (["--page", "2"], 2, "no page 2"),
+        (["--page", "2"], 2, "--page 2 does not exist"),
     ],
 )
 def test_explain_refuses(

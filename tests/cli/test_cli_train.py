@@ -102,11 +102,11 @@ def test_messages(photographs: Path, tmp_path: Path) -> None:
     result = train("pm", target, photographs, "--levels", "20,30.5", "--phases", "1,all")
     first, *steps, took, command = result.stderr.splitlines()
     assert first.startswith("pm at sigma 20, 30.5 on 2 images (grey crops of 24 x 24 from a folder")
-    assert f"in {target}.training; if stopped, the same command goes on from there" in first
+    assert f"in {target}.training; if it is stopped, repeat the command to continue" in first
     assert steps[0].startswith("pm, sigma 20, phase 1 of 2 (1 examples), iteration 1: ")
     assert steps[-1].startswith("pm, sigma 30.5, phase 2 of 2 (2 examples), iteration 1: ")
     assert all(" dB, " in step and " s, contrast " in step for step in steps)
-    assert took.endswith(f"s. The model is in {target}; use it with")
+    assert took.endswith(f"s; model written to {target}; use it with")
     assert command == f"integrodiff denoise noisy.png clean.png --sigma S --model '{target}'"
     origin = integrodiff.load_model(target).provenance
     for level, psnr in origin["psnr_on_training_images"].items():
@@ -202,12 +202,12 @@ def test_resume(
         result = train("pm", parts, photographs, *words)
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (
-        f"interrupted; the same command goes on from the last step, kept in {parts}.training"
+        f"interrupted; repeat the command to continue from the checkpoint in {parts}.training"
     )
     assert not parts.exists()
     result = train("pm", parts, photographs, *words)
     assert result.exit_code == 0, result.output
-    assert "pm on 2 images goes on from its last step" in result.stderr
+    assert "pm on 2 images continues from its last checkpoint" in result.stderr
     assert result.stderr.count(" iteration ") == 8 - step
     assert not Path(f"{parts}.training").exists()
     assert numbers(parts) == pytest.approx(numbers(whole), rel=1e-6)
@@ -223,7 +223,7 @@ def test_interruption_before_the_first_step(
     before = names(tmp_path)
     result = train("pm", tmp_path / "pm.json", photographs)
     assert result.exit_code == 130
-    assert "interrupted before the first step" in result.stderr
+    assert "interrupted before the first iteration" in result.stderr
     assert names(tmp_path) == before
 
 
@@ -241,7 +241,7 @@ def test_checkpoint_of_another_training(
     assert result.exit_code == 4
     expected = "belongs to another training" if content is None else "is not a checkpoint"
     assert f"{checkpoint} {expected}" in result.stderr
-    assert "give another folder as --work" in result.stderr
+    assert "choose another folder with --work" in result.stderr
     assert checkpoint.read_bytes() == before
     assert not (tmp_path / "b.json").exists()
 
@@ -256,7 +256,7 @@ USAGE: list[tuple[tuple[object, ...], str]] = [
     (("--levels", ""), "such as 10,20,30; got ''"),
     (("--levels", "20,10,20.0"), "--levels must differ from each other"),
     (("--phases", "16,some"), "such as 16,all; got '16,some'"),
-    (("--phases", "0,all"), "--phases must be whole numbers above 0"),
+    (("--phases", "0,all"), "--phases must be positive integers"),
     (("--loss", "ssim"), "--loss must be one of 'psnr', 'mse'"),
     (("--device", "tpu"), "--device must be one of 'auto', 'cpu', 'cuda'"),
     (("--tolerance", "0"), "--tolerance must be positive"),
@@ -288,7 +288,7 @@ def test_unknown_model(photographs: Path, tmp_path: Path) -> None:
 def test_crop_is_for_own_images(tmp_path: Path) -> None:
     result = run("train", "pm", tmp_path / "out.json", "--crop", 64)
     assert result.exit_code == 2
-    assert "--crop is for --images" in result.stderr
+    assert "--crop applies to --images only" in result.stderr
 
 
 def test_missing_torch(
@@ -305,7 +305,7 @@ def test_missing_gpu(photographs: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     result = train("pm", tmp_path / "out.json", photographs, "--device", "cuda")
     assert result.exit_code == 2
-    assert "PyTorch finds no GPU here; give --device cpu" in result.stderr
+    assert "PyTorch finds no GPU; give --device cpu" in result.stderr
 
 
 @pytest.mark.parametrize("problem", ["missing", "empty", "small", "damaged"])
@@ -348,7 +348,7 @@ def test_existing_output_is_kept_unless_asked(photographs: Path, tmp_path: Path)
     target.write_text("precious")
     result = train("pm", target, photographs)
     assert result.exit_code == 4
-    assert f"{target}: exists already; give another name, or --overwrite it" in result.stderr
+    assert f"{target}: exists already; choose another name, or give --overwrite" in result.stderr
     assert target.read_text() == "precious"
     assert train("pm", target, photographs, "--overwrite").exit_code == 0
     assert len(numbers(target)) == 2
@@ -360,7 +360,7 @@ def test_existing_output_is_kept_unless_asked(photographs: Path, tmp_path: Path)
         ("out.txt", (), "the name of a model file must end in .json"),
         ("photographs", (), "must end in .json"),
         ("no/out.json", (), "its folder does not exist"),
-        ("out.json", ("--work", __file__), "checkpoints cannot be made"),
+        ("out.json", ("--work", __file__), "checkpoints cannot be created"),
     ],
 )
 def test_unwritable_output(
@@ -422,7 +422,6 @@ def test_ends_that_should_not_happen(
 
 def test_help_names_all_recipes_and_the_defaults_of_the_library() -> None:
     text = run("train", "--help").stdout
-    assert "integrodiff train" in text.split("Example", 1)[1]
     assert all(name in text for name in RECIPES)
     settings = learning.FitSettings()
     defaults: list[object] = [settings.loss, settings.iterations, settings.tolerance, settings.seed]

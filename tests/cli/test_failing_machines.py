@@ -170,5 +170,5 @@ def test_output_inside_of_the_input(tmp_path: Path) -> None:
     for target in (path / "out.tif", path / "sub" / ".." / "out.zarr", path):
         result = run("denoise", path, target, "--sigma", 9, "--overwrite")
         assert result.exit_code == 4
-        assert "the input is never changed" in result.stderr
+        assert "inputs are never changed" in result.stderr
     assert sorted(path.rglob("*")) == before

@@ -159,7 +159,7 @@ class TestRefused:
             PoissonGaussian(**numbers)
 
     def test_sigma_with_photons(self) -> None:
-        with pytest.raises(ValueError, match="sigma is for Gaussian noise"):
+        with pytest.raises(ValueError, match="sigma describes Gaussian noise"):
             denoise(np.ones((5, 5)), 3, noise="poisson")
 
     def test_unknown_noise(self) -> None:

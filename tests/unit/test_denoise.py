@@ -157,7 +157,7 @@ class TestDataRange:
     def test_absurd_range_is_noticed(self) -> None:
         image = np.random.default_rng(0).random((8, 8)).astype(np.float32)
         with (
-            pytest.raises(ValueError, match="too large for float32"),
+            pytest.raises(ValueError, match="too large to compute in float32"),
             np.errstate(all="ignore"),
             pytest.warns(NoiseLevelWarning),
         ):
@@ -440,8 +440,8 @@ class TestMapOfNoiseLevels:
         ("levels", "message"),
         [
             (np.ones((101, 95)), r"map of noise levels has the shape \(101, 95\)"),
-            (np.full((95, 101), np.nan), "must be finite and nowhere negative"),
-            (-np.ones((95, 101)), "must be finite and nowhere negative"),
+            (np.full((95, 101), np.nan), "must be finite and nonnegative"),
+            (-np.ones((95, 101)), "must be finite and nonnegative"),
             (np.ones((1, 95, 101)), "sigma must be"),
         ],
     )
@@ -452,7 +452,7 @@ class TestMapOfNoiseLevels:
             denoise(photograph, levels, data_range=255)
 
     def test_photons_have_their_own(self, photograph: NDArray[np.float64]) -> None:
-        with pytest.raises(ValueError, match="sigma is for Gaussian noise"):
+        with pytest.raises(ValueError, match="sigma describes Gaussian noise"):
             denoise(photograph, self.levels, noise="poisson")
 
 

@@ -154,7 +154,7 @@ class TestEstimatePoissonGaussian:
         assert estimate_poisson_gaussian(image, channel_axis=0).gain == pytest.approx(1, rel=0.15)
 
     def test_impossible(self, camera: NDArray[np.float64]) -> None:
-        with pytest.raises(ValueError, match="too few grey values"):
+        with pytest.raises(ValueError, match="too few brightness levels"):
             estimate_poisson_gaussian(np.full((40, 40), 5))
         darker = camera + np.random.default_rng(0).normal(0, 1, camera.shape) * (300 - camera) / 5
         with pytest.raises(ValueError, match="does not grow with its brightness"):

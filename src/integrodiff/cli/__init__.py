@@ -1,21 +1,20 @@
-"""The command line: ``integrodiff denoise``, ``compare``, ``explain``, ``demo`` and others.
+"""The command line: ``integrodiff denoise``, ``compare``, ``explain`` and others.
 
 ====  ==============================================================================
 code  meaning
 ====  ==============================================================================
 0     done
-1     unexpected error: a fault of the program, or not enough memory
-2     wrong usage: arguments, noise level, model or engine name, engine that cannot
-      run here, grey range that is unclear, training without PyTorch, figures without
-      Matplotlib
-3     the input, image or model file, cannot be read, used or downloaded
+1     unexpected error: a bug, or not enough memory
+2     wrong usage: bad argument, unknown model, unavailable engine, unclear grey range,
+      missing optional package
+3     an image or model file cannot be read or downloaded
 4     the output cannot be written, or exists already
-5     of several files, some failed; all others are done
+5     some files of a batch failed; all others are done
 130   interrupted by Ctrl-C; 129 by SIGHUP, 143 by SIGTERM
 ====  ==============================================================================
 
-No error of the user shows a traceback, and none leaves a half-written file. Results go to the
-standard output, messages and progress to the standard error.
+Wrong usage and bad files never show a traceback, and no error leaves a half-written file. Results
+go to standard output, messages and progress bars to standard error.
 """
 
 from __future__ import annotations
@@ -39,15 +38,17 @@ Exit codes:
 - 0: done
 - 1: unexpected error; set INTEGRODIFF_DEBUG=1 in the environment to see the traceback
 - 2: wrong usage
-- 3: the input, image or model file, cannot be read, used or downloaded
+- 3: an image or model file cannot be read or downloaded
 - 4: the output cannot be written, or exists already
-- 5: of several files, some failed; all others are done
+- 5: some files of a batch failed; all others are done
 - 130: interrupted by Ctrl-C; 129 by SIGHUP, 143 by SIGTERM
+
+Run `integrodiff COMMAND --help` for the options of a command.
 """
 
 app = typer.Typer(
     name="integrodiff",
-    help="Remove noise from images by nonlinear diffusion with few, learned parameters.",
+    help="Remove noise from images by nonlinear diffusion with a few learned parameters.",
     epilog=_EPILOG,
     no_args_is_help=True,
     add_completion=False,
@@ -55,13 +56,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog=_EPILOG)(denoise)
-app.command(epilog=_EPILOG)(compare)
-app.command(epilog=_EPILOG)(explain)
-app.command(epilog=_EPILOG)(demo)
-app.command(epilog=_EPILOG)(train)
-app.command(epilog=_EPILOG)(reproduce)
-app.command(epilog=_EPILOG)(info)
+app.command()(denoise)
+app.command()(compare)
+app.command()(explain)
+app.command()(demo)
+app.command()(train)
+app.command()(reproduce)
+app.command()(info)
 
 
 def _show_version(wanted: bool) -> None:

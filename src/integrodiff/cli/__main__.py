@@ -1,6 +1,6 @@
-"""``python -m integrodiff.cli`` is the command ``integrodiff``."""
+"""Run the command line as ``python -m integrodiff.cli``."""
 
 from integrodiff.cli import main
 
-if __name__ == "__main__":  # processes that a batch starts look at this file as well
+if __name__ == "__main__":  # worker processes of a batch import this file too
     main()

@@ -1,4 +1,4 @@
-"""What commands that draw share about the files they read and write."""
+"""Input and output files of the commands that draw: ``compare`` and ``explain``."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 def refuse_output_over_inputs(output: Path, inputs: Iterable[Path]) -> None:
-    """Refuse to write over an input or into it, whatever name or link it goes by."""
+    """Refuse an output that is an input, or inside one, also through links."""
     for path in inputs:
         try:
             folders = [output, *output.resolve().parents]
             same = any(folder.exists() and path.samefile(folder) for folder in folders)
         except (OSError, ValueError):
-            continue  # one of them does not exist or cannot be looked at, which others report
+            continue  # missing or inaccessible files are reported when they are opened
         if same:
             stop(
                 ExitCode.OUTPUT,
-                f"{output} is the input itself, or in it, and the input is never changed; give the "
-                "output another name",
+                f"{output} is the input itself, or inside it, and inputs are never changed; choose "
+                "another name for the output",
             )
 
 
 def page_of(path: Path, page: int) -> NDArray[Any]:
-    """Read one page, counted from one, of an image: grey, or three channels last."""
+    """Read one page of an image, counted from one: grey, or RGB with the samples last."""
     import numpy as np
 
     from integrodiff.errors import ImageFileError
@@ -41,7 +41,7 @@ def page_of(path: Path, page: int) -> NDArray[Any]:
         for text in header.notes:
             note(f"{path}: {text}")
         if page > header.pages:
-            stop(ExitCode.USAGE, f"{path} has {header.pages} page(s), and no page {page}")
+            stop(ExitCode.USAGE, f"{path} has {header.pages} page(s); --page {page} does not exist")
         if header.channels not in (1, 3):
             stop(
                 ExitCode.INPUT,
@@ -49,5 +49,5 @@ def page_of(path: Path, page: int) -> NDArray[Any]:
             )
         pixels: NDArray[Any] = next(islice(image.pages(), page - 1, None)).pixels
     if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
-        stop(ExitCode.INPUT, f"{path}: has NaN or infinite values; replace them first")
+        stop(ExitCode.INPUT, f"{path} has NaN or infinite values; replace them first")
     return pixels[..., 0] if pixels.ndim == 3 and header.channels == 1 else pixels

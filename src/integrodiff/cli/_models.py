@@ -1,4 +1,4 @@
-"""Models as commands name them."""
+"""Load the model that a command line names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def loaded_model(name: str) -> Model:
-    """Return the model; a wrong name is wrong usage, a bad file is bad input."""
+    """Return the model; stop with exit code 2 for an unknown name, 3 for a bad file."""
     from integrodiff.models import MODEL_NAMES, load_model
 
     is_file = name not in MODEL_NAMES and Path(name).suffix == ".json"

@@ -1,4 +1,4 @@
-"""Options about the noise of an image."""
+"""Options that describe the noise of an image."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Sigma = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="Standard deviation of the noise, in the grey levels of the image. Estimated for "
-        "every channel if it is not given.",
+        help="Standard deviation of the noise, in grey levels of the image. If not given, it is "
+        "estimated for each channel.",
         show_default=False,
     ),
 ]
@@ -27,8 +27,8 @@ SigmaMap = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Where the noise is not the same everywhere: an image of its standard deviation at "
-        "each pixel, in place of --sigma.",
+        help="Image with the standard deviation of the noise at each pixel, for noise that varies "
+        "over the image. Replaces --sigma.",
         show_default=False,
     ),
 ]
@@ -36,27 +36,33 @@ NoiseKind = Annotated[
     str,
     typer.Option(
         metavar="gaussian|poisson|poisson-gaussian",
-        help="Noise of one level everywhere; photon counts; or a detector with gain, offset and "
-        "readout noise, estimated if --gain is not given.",
+        help="Noise model: additive Gaussian noise; photon counts; or a detector with gain, offset "
+        "and readout noise, which are estimated if --gain is not given.",
     ),
 ]
 Gain = Annotated[
-    float | None, typer.Option(metavar="G", help="Grey levels for each photon.", show_default=False)
+    float | None,
+    typer.Option(metavar="G", help="Detector gain: grey levels per photon.", show_default=False),
 ]
 Offset = Annotated[
-    float | None, typer.Option(metavar="O", help="Grey value without light.", show_default=False)
+    float | None,
+    typer.Option(
+        metavar="O", help="Detector offset: grey value without light.", show_default=False
+    ),
 ]
 Readout = Annotated[
     float | None,
     typer.Option(
-        metavar="R", help="Noise of the detector without light, in grey levels.", show_default=False
+        metavar="R",
+        help="Readout noise: standard deviation without light, in grey levels.",
+        show_default=False,
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseOptions:
-    """The values of these options."""
+    """Values of the noise options."""
 
     sigma: float | None = None
     sigma_map: str | None = None
@@ -66,7 +72,7 @@ class NoiseOptions:
     readout: float | None = None
 
     def check(self) -> None:
-        """Refuse options that contradict each other, and impossible numbers."""
+        """Refuse contradictory options and invalid numbers."""
         from integrodiff._checks import nonnegative_number, one_of
         from integrodiff.request import NOISES
 
@@ -80,11 +86,14 @@ class NoiseOptions:
         if named and self.kind != "poisson-gaussian":
             stop(ExitCode.USAGE, f"{', '.join(named)} needs --noise poisson-gaussian")
         if self.readout is not None and self.gain is None:
-            stop(ExitCode.USAGE, "--readout needs --gain; without both they are estimated")
+            stop(ExitCode.USAGE, "--readout needs --gain; leave out both to estimate them")
         levels = {"--sigma": self.sigma, "--sigma-map": self.sigma_map}
         named = [name for name, value in levels.items() if value is not None]
         if named and self.kind != "gaussian":
-            stop(ExitCode.USAGE, f"{named[0]} is for Gaussian noise, not for --noise {self.kind}")
+            stop(
+                ExitCode.USAGE,
+                f"{named[0]} describes Gaussian noise and cannot be used with --noise {self.kind}",
+            )
         if len(named) > 1:
             stop(ExitCode.USAGE, "give --sigma or --sigma-map, not both")
 
@@ -100,7 +109,7 @@ class NoiseOptions:
         return {"sigma": self.sigma, "noise": self.kind}
 
     def _known_detector(self) -> PoissonGaussian | None:
-        """Return the detector, if its gain is given."""
+        """Return the detector if its gain is given, else None."""
         from integrodiff import PoissonGaussian
 
         if self.gain is None:
@@ -110,7 +119,7 @@ class NoiseOptions:
 
 
 def _read_map(path: str) -> NDArray[Any]:
-    """Return the noise level of each pixel from an image file."""
+    """Read a map of noise levels from an image file."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import read_image
     from integrodiff.noise.maps import noise_map
@@ -120,8 +129,8 @@ def _read_map(path: str) -> NDArray[Any]:
     if image.pixels.ndim != 2 or image.alpha is not None:
         stop(
             ExitCode.INPUT,
-            f"{path}: a map of noise levels is one grey image, and this is {image.header.kind} "
-            f"with {image.header.pages} page(s)",
+            f"{path}: a noise map must be one grey image; this file has {image.header.pages} "
+            f"page(s), {image.header.kind}",
         )
     try:
         noise_map(image.pixels)

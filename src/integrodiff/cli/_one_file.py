@@ -1,4 +1,4 @@
-"""One image file in, one out: what a single file and each file of a batch go through."""
+"""Denoise one image file; used for single files and for each file of a batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Watch: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None] | N
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How images are denoised, as the options of the command say it."""
+    """Options of the command that determine how images are denoised."""
 
     noise: NoiseOptions
     model: str
@@ -41,7 +41,7 @@ class Options:
     overwrite: bool
 
     def settings(self) -> Settings:
-        """Refuse options that no image can be denoised with; load the model and the engine."""
+        """Refuse options that are invalid for every image; load the model and the engine."""
         from integrodiff import Denoiser
         from integrodiff._checks import one_of
         from integrodiff.colour import COLOURS
@@ -65,7 +65,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options of the command, and the denoiser that follows from them."""
+    """The options of the command with the denoiser built from them."""
 
     options: Options
     denoiser: Denoiser
@@ -73,7 +73,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Denoised:
-    """What was done to an image.
+    """Summary of a denoised image.
 
     Attributes
     ----------
@@ -82,13 +82,13 @@ class Denoised:
     pages : int
         Number of pages.
     image, how : str
-        The image and its treatment in words.
+        Descriptions of the image and of how it was denoised.
     noise : dict
-        The noise, given or estimated, for the report.
+        The noise, given or estimated, as JSON values.
     seconds : float
-        Time it took.
+        Time in seconds.
     notes : tuple of str
-        What else the user should know.
+        Remarks for the user, such as lost metadata.
     """
 
     size: tuple[int, int]
@@ -101,7 +101,7 @@ class Denoised:
 
     @property
     def noise_levels(self) -> list[float]:
-        """Noise levels of all channels; none if the noise is that of photons."""
+        """Noise levels of all channels; empty for photon noise."""
         channels = self.noise.get("channels", [self.noise])
         return [level for channel in channels for level in channel.get("sigma", ())]
 
@@ -117,23 +117,23 @@ def denoise_file(
     watch: Watch,
     completed: Callable[[Path], object] | None = None,
 ) -> Denoised:
-    """Check all that can be checked, then compute and write page by page.
+    """Check input and output, then denoise and write page by page.
 
     Parameters
     ----------
     source, target : Path
-        The noisy file, and the one to write.
+        The noisy file and the file to write.
     settings : Settings
-        How.
+        Options and denoiser.
     watch : callable
-        Shows the progress.
+        Shows progress, see :data:`Watch`.
     completed : callable, optional
-        Called with the path of the complete output just before it gets its name.
+        Called with the path of the complete temporary file, before it is renamed to ``target``.
 
     Raises
     ------
     Stopped
-        With the exit code and a message for the user.
+        With an exit code and a message for the user.
     """
     from integrodiff.errors import ImageFileError
     from integrodiff.io import (
@@ -186,7 +186,7 @@ def _pipeline(reader: ImageReader, denoiser: Denoiser) -> Pipeline:
 
 
 def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator[Page]:
-    """Give the denoised pages of a file, with what else belongs to them."""
+    """Yield the denoised pages of a file with their transparency."""
     from integrodiff.errors import ImageFileError
 
     current: list[Page] = []
@@ -214,7 +214,7 @@ def _counter(advance: Callable[[], None]) -> Callable[[Step], None]:
 
 
 def _noise_for_report(resolved: ResolvedRequest) -> dict[str, Any]:
-    """Return the noise of an image as JSON values; of several channels, one for each."""
+    """Return the noise of an image as JSON values, with a list if it has several channels."""
     channels = [_noise_of_channel(channel) for channel in resolved.channels]
     return channels[0] if len(channels) == 1 else {"channels": channels}
 
@@ -229,7 +229,7 @@ def _noise_of_channel(channel: ResolvedChannel) -> dict[str, Any]:
 
 
 def _image_in_words(image: ImageHeader) -> str:
-    """Return size, dtype and colours of an image."""
+    """Describe size, dtype and colours of an image."""
     height, width = image.size
     pages = f", {image.pages} pages" if image.pages > 1 else ""
     return f"{width} x {height}{pages}, {image.dtype}, {image.kind}"

@@ -1,4 +1,4 @@
-"""Images from the standard input and to the standard output, by way of temporary files."""
+"""Images from standard input and to standard output, through temporary files."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from integrodiff.cli._terminal import ExitCode, Stopped, stop, stopping
 from integrodiff.cli.batch.plan import Job
 
 PIPE = "-"
-"""The name that stands for the standard input or output."""
+"""Stands for standard input or standard output."""
 
 _INPUT, _OUTPUT = "standard input", "standard output"
 
 
 @contextmanager
 def piped(source: str, target: str, suffix: str | None) -> Iterator[Job]:
-    """Give the files to read and to write; what was written goes to the standard output.
+    """Yield the files to read and to write; copy the result to standard output at the end.
 
-    Formats are read and written at any place of a file, which pipes have not. Nothing goes to the
-    standard output unless all went well.
+    Image formats need seekable files, which pipes are not. Nothing is written to standard output
+    if the block raises.
 
     Parameters
     ----------
     source, target : str
-        Names of files, or ``-``.
+        File names, or ``-``.
     suffix : str, optional
-        Suffix that says the format for the standard output, by default that of the input.
+        File extension of the format for standard output, by default that of the input.
     """
     if PIPE not in (source, target):
         yield Job(source=Path(source), target=Path(target))
         return
     if target == PIPE and sys.stdout.isatty():
-        stop(ExitCode.OUTPUT, f"{_OUTPUT} is a terminal; redirect it to a file or a program")
+        stop(ExitCode.OUTPUT, f"{_OUTPUT} is a terminal; redirect it to a file or a pipe")
     with tempfile.TemporaryDirectory(prefix="integrodiff-") as folder:
         spool = Path(folder, "input")
         job = Job(source=spool if source == PIPE else Path(source), target=Path(target))
@@ -57,28 +57,28 @@ def piped(source: str, target: str, suffix: str | None) -> Iterator[Job]:
 
 
 def _spool(path: Path) -> None:
-    """Keep the standard input in a file."""
+    """Copy standard input to a file."""
     try:
         with path.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
     except OSError as error:
-        stop(ExitCode.INPUT, f"{_INPUT} cannot be kept in {path.parent}: {error.strerror}")
+        stop(ExitCode.INPUT, f"{_INPUT} cannot be copied to {path.parent}: {error.strerror}")
 
 
 def _suffix_of(path: Path) -> str:
-    """Return a suffix that stands for the format of a file."""
+    """Return a file extension for the format of a file."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import format_of_content
 
     with stopping(ExitCode.INPUT, ImageFileError):
         form = format_of_content(path)
     if form.folder:
-        stop(ExitCode.USAGE, f"{path}: {form.name} is a folder, which no pipe takes; give --format")
+        stop(ExitCode.USAGE, f"{path}: {form.name} is a folder and cannot be piped; give --format")
     return form.suffixes[0]
 
 
 def _send(path: Path) -> None:
-    """Write a file to the standard output."""
+    """Copy a file to standard output."""
     try:
         with path.open("rb") as stream:
             shutil.copyfileobj(stream, sys.stdout.buffer)

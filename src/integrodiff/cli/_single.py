@@ -1,4 +1,4 @@
-"""One image: a bar for its steps, and a line about it."""
+"""Denoise a single image, with a progress bar and a line of summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from integrodiff.cli.batch.plan import Job
 def run_single(
     job: Job, settings: Settings, warnings: list[str], *, quiet: bool, report: str | None
 ) -> None:
-    """Denoise one image; ``warnings`` are those that have been shown."""
+    """Denoise one image; ``warnings`` is the list of those shown, for the report."""
     start = time.perf_counter()
     outcome, code = Outcome(job=job, status="not reached"), ExitCode.UNEXPECTED
     try:

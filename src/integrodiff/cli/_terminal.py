@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, messages in one style, and progress."""
+"""Exit codes, messages, tables and progress bars of all commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What a run of the program ends with; explained in :mod:`integrodiff.cli`."""
+    """Exit codes of the program; :mod:`integrodiff.cli` explains them."""
 
     DONE = 0
     UNEXPECTED = 1
@@ -37,7 +37,7 @@ class ExitCode(IntEnum):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: ends a command as Ctrl-C does, cleaning up, with an exit code of its own.
+    """SIGTERM or SIGHUP, which end a command like Ctrl-C, with their own exit code.
 
     Parameters
     ----------
@@ -51,14 +51,22 @@ class Terminated(KeyboardInterrupt):
 
 
 def messages() -> Console:
-    """Return the console for messages and progress, the standard error."""
+    """Return the console for messages and progress bars: standard error, without markup."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def results() -> Console:
+    """Return the console for tables: standard output, without markup."""
+    from rich.console import Console
+
+    # With markup, a cell such as "pip install '.[torch]'" would lose its brackets.
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 class Stopped(typer.Exit):
-    """The end of a command, or of one file among many, with an exit code and an error message."""
+    """Ends a command, or one file of a batch, with an exit code and an error message."""
 
     def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(code)
@@ -67,20 +75,20 @@ class Stopped(typer.Exit):
 
 
 def say(text: str, *, label: str = "", style: str = "", console: Console | None = None) -> None:
-    """Write one line to the standard error, with a coloured label before it."""
+    """Write one line to standard error, with an optional coloured label in front."""
     from rich.text import Text
 
-    line = Text.assemble((f"{label}: ", style), printable(text)) if label else printable(text)
-    (console or messages()).print(line, markup=False, soft_wrap=True)
+    line = Text.assemble((f"{label}: " if label else "", style), printable(text))
+    (console or messages()).print(line, soft_wrap=True)
 
 
 def note(text: str, console: Console | None = None) -> None:
-    """Write what a user may want to know about a result."""
+    """Write a remark on a result."""
     say(text, label="note", style="bold", console=console)
 
 
 def warn(text: str, console: Console | None = None) -> None:
-    """Write what may be wrong with a result."""
+    """Write a warning, naming options as the command line does."""
     text = _in_words_of_the_command_line(text)
     say(text, label="warning", style="bold yellow", console=console)
 
@@ -91,13 +99,13 @@ def complain(text: str, console: Console | None = None) -> None:
 
 
 def stop(code: ExitCode, text: str) -> NoReturn:
-    """End the program with an error message."""
+    """Raise :class:`Stopped` with an error message."""
     raise Stopped(code, _in_words_of_the_command_line(text))
 
 
 @contextmanager
 def stopping(code: ExitCode, *errors: type[Exception]) -> Iterator[None]:
-    """End the program with this code if the block raises one of these errors."""
+    """Stop with this exit code if the block raises one of these errors."""
     try:
         yield
     except errors as error:
@@ -107,28 +115,28 @@ def stopping(code: ExitCode, *errors: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def every_error_stops() -> Iterator[None]:
-    """End the program with the code for the unexpected if the block raises any other error."""
+    """Turn every error that no other handler expects into exit code 1."""
     try:
         yield
     except (typer.Exit, typer.Abort):
         raise
     except MemoryError:
         _show_traceback_if_wanted()
-        stop(ExitCode.UNEXPECTED, "not enough memory for this image; cut it into parts")
+        stop(ExitCode.UNEXPECTED, "not enough memory for this image; split it into parts")
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            raise  # the reader of a pipe has gone; Typer ends the program in silence
+            raise  # the reader of the pipe is gone; Typer then exits without a message
         _show_traceback_if_wanted()
         stop(
             ExitCode.UNEXPECTED,
-            f"unexpected {type(error).__name__}: {error}. This is a fault of the program; please "
-            "report it with the traceback, which INTEGRODIFF_DEBUG=1 in the environment shows",
+            f"unexpected {type(error).__name__}: {error}. This is a bug; please report it with the "
+            "traceback, which INTEGRODIFF_DEBUG=1 in the environment shows",
         )
 
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Give every way out of a command its exit code; for the whole body of each command."""
+    """Report errors and interrupts with their exit codes; wraps the body of each command."""
     try:
         with _termination_interrupts(), every_error_stops():
             yield
@@ -147,10 +155,10 @@ def interrupt_code(error: KeyboardInterrupt) -> ExitCode:
 
 @contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """Raise ``Terminated`` in the block on the signals that would end the process at once.
+    """Raise :class:`Terminated` in the block on SIGTERM and SIGHUP.
 
-    A signal that is ignored stays so, as SIGHUP under nohup. Only the first one counts, since a
-    second must not cut the cleaning up short.
+    Ignored signals stay ignored, as SIGHUP under nohup. Only the first signal counts, so that a
+    second one cannot interrupt the cleanup.
     """
 
     def interrupt(number: int, _: object) -> None:
@@ -173,7 +181,7 @@ def _termination_interrupts() -> Iterator[None]:
 
 @contextmanager
 def plain_warnings() -> Iterator[list[str]]:
-    """Show warnings as single lines, and each of them once; give those that were shown."""
+    """Show each distinct warning once, as a single line; yield the list of those shown."""
     shown: list[str] = []
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -190,7 +198,7 @@ def plain_warnings() -> Iterator[list[str]]:
 
 @contextmanager
 def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[], None] | None]:
-    """Show a progress bar if there is a terminal, and give the function that advances it."""
+    """Show a progress bar on a terminal; yield the function that advances it, or None."""
     console = messages()
     if quiet or total == 0 or not console.is_terminal:
         yield None
@@ -204,18 +212,18 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[], No
 
 
 def require_matplotlib() -> None:
-    """End the program if nothing can be drawn here."""
+    """Stop if Matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         stop(ExitCode.USAGE, f"figures need Matplotlib; {install_hint('plot')}")
 
 
 def _in_words_of_the_command_line(text: str) -> str:
-    """Name options as they are given here, not as arguments of the Python functions."""
+    """Replace names of Python arguments by the options of the command line."""
     return text.replace("data_range", "--data-range").replace("give sigma", "give --sigma")
 
 
 def printable(text: str) -> str:
-    """Make control characters and undecodable bytes, as file names may have, visible."""
+    """Escape control characters and undecodable bytes, which file names may contain."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 

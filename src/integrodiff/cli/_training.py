@@ -1,4 +1,4 @@
-"""What the commands that train share: clean images, PyTorch, and ends of a training."""
+"""Clean images, PyTorch and error handling for the commands that train."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTALL = install_hint("train")
 
 
 def require_torch(device: str) -> None:
-    """End the program if PyTorch, or the GPU that was asked for, cannot be used."""
+    """Stop if PyTorch, or the requested GPU, cannot be used."""
     if importlib.util.find_spec("torch") is None:
         stop(ExitCode.USAGE, f"training needs PyTorch, which is not installed; {_INSTALL}")
     try:
@@ -28,18 +28,18 @@ def require_torch(device: str) -> None:
 
         has_gpu = torch.cuda.is_available()
     except Exception as error:  # a broken installation may fail in any way
-        stop(ExitCode.USAGE, f"PyTorch is installed, but cannot be loaded ({error}); {_INSTALL}")
+        stop(ExitCode.USAGE, f"PyTorch is installed but cannot be imported ({error}); {_INSTALL}")
     if device == "cuda" and not has_gpu:
-        stop(ExitCode.USAGE, "--device cuda: PyTorch finds no GPU here; give --device cpu")
+        stop(ExitCode.USAGE, "--device cuda: PyTorch finds no GPU; give --device cpu")
 
 
 @contextlib.contextmanager
 def reading_images() -> Iterator[None]:
-    """End the program if images cannot be read or downloaded, which is bad input."""
+    """Stop with exit code 3 if the block cannot read or download its images."""
     try:
         yield
     except ImportError as error:
-        stop(ExitCode.USAGE, f"the download of BSDS500 needs {error.name}; {_INSTALL}")
+        stop(ExitCode.USAGE, f"downloading BSDS500 needs {error.name}; {_INSTALL}")
     except (OSError, ValueError) as error:
         text = str(error).replace("a smaller crop size", "a smaller --crop")
         stop(ExitCode.INPUT, text.replace("by an option", "by --data"))
@@ -48,7 +48,7 @@ def reading_images() -> Iterator[None]:
 def bsds500_crops(
     split: str, data: Path | None, count: int | None, *, quiet: bool = False
 ) -> CleanImages:
-    """Return crops of BSDS500, or end the program."""
+    """Return crops of BSDS500; stop if they cannot be read or downloaded."""
     from integrodiff.learning import bsds500
 
     with reading_images():
@@ -58,7 +58,7 @@ def bsds500_crops(
 
 
 def _silence_download() -> None:
-    """Keep the library that downloads from telling about it."""
+    """Hide the messages of the download library."""
     if importlib.util.find_spec("pooch") is not None:
         import pooch
 
@@ -75,9 +75,9 @@ def trained(
     quiet: bool,
     elsewhere: str,
 ) -> Model:
-    """Train; end the program if checkpoints are in the way or memory does not suffice.
+    """Train a model; stop if checkpoints do not match, or memory or disk space runs out.
 
-    ``elsewhere`` is the option by which checkpoints get another folder.
+    ``elsewhere`` is the option that chooses another folder for checkpoints.
     """
     from integrodiff.learning import recipes
 
@@ -101,12 +101,12 @@ def trained(
     except ValueError as error:
         if str(plan.work) not in str(error):
             raise
-        stop(ExitCode.OUTPUT, f"{error}; or give another folder as {elsewhere}")
+        stop(ExitCode.OUTPUT, f"{error}; or choose another folder with {elsewhere}")
     except (MemoryError, RuntimeError) as error:
         words = ("out of memory", "allocate memory")
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
             raise
         stop(
             ExitCode.UNEXPECTED,
-            "not enough memory; give the same command with a smaller --batch, and it goes on",
+            "not enough memory; repeat the command with a smaller --batch to continue",
         )

@@ -1,4 +1,4 @@
-"""What the user sees of a training: its start, its steps, its result."""
+"""Messages of a training: start, iterations, summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from integrodiff.cli._terminal import messages, say
+from integrodiff.cli._terminal import messages, results, say
 
 if TYPE_CHECKING:
     from integrodiff.learning import CleanImages, FitSettings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to train, checked; ``per_level`` says whether each noise level goes by itself."""
+    """A checked training request; ``per_level`` if each noise level is trained separately."""
 
     name: str
     levels: tuple[float, ...]
@@ -28,15 +28,15 @@ class Plan:
     work: Path
 
     def checkpoints(self) -> list[Path]:
-        """Return the checkpoints of this model, the latest at the end."""
-        # The digit tells "iad-20" from "iad-full-20".
+        """Return the checkpoints of this model, latest last."""
+        # The digit excludes "iad-full-20" from the checkpoints of "iad".
         found = self.work.glob(f"{self.name}-[0-9]*.checkpoint.json")
         return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
 @contextlib.contextmanager
 def watcher(plan: Plan, *, quiet: bool) -> Iterator[Callable[[Step], None]]:
-    """Give what shows the steps: on a terminal in one place, else line by line."""
+    """Yield a callback that shows each iteration: one live line on a terminal, else a log."""
     console = messages()
     if quiet:
         yield lambda step: None
@@ -50,26 +50,26 @@ def watcher(plan: Plan, *, quiet: bool) -> Iterator[Callable[[Step], None]]:
     text = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
     columns = (SpinnerColumn(), TimeElapsedColumn(), text)
     with Progress(*columns, console=console, transient=True) as live:
-        task = live.add_task(f"{plan.name}: first step", total=None)
+        task = live.add_task(f"{plan.name}: first iteration", total=None)
         yield lambda step: live.update(task, description=step_text(plan, step))
 
 
 def announcement(plan: Plan, images: CleanImages) -> str:
-    """Return what is about to happen."""
+    """Return the message before the first iteration."""
     where = f"checkpoints and logs are in {plan.work}"
     if plan.checkpoints():
-        return f"{plan.name} on {len(images)} images goes on from its last step; {where}"
+        return f"{plan.name} on {len(images)} images continues from its last checkpoint; {where}"
     return (
         f"{plan.name} at sigma {_level_text(plan)} on {len(images)} images ({images.source}); "
-        f"{where}; if stopped, the same command goes on from there"
+        f"{where}; if it is stopped, repeat the command to continue"
     )
 
 
 def step_text(plan: Plan, step: Step) -> str:
-    """Return one step of the training in one line."""
+    """Describe one iteration of the training in one line."""
     levels = _level_text(plan)
     if plan.per_level:
-        # A step does not know its level, but its checkpoint, just written, is named after it.
+        # An iteration does not carry its level, but the newest checkpoint is named after it.
         latest = plan.checkpoints()[-1].name.removesuffix(".checkpoint.json")
         levels = latest.removeprefix(f"{plan.name}-")
     start = f"start {step.start + 1}, " if step.phase == 0 and not plan.per_level else ""
@@ -85,7 +85,7 @@ def _level_text(plan: Plan) -> str:
 
 
 def _parameter_text(parameters: Mapping[str, Any]) -> str:
-    """Return names and short values; those of a sequence follow its name."""
+    """List parameters by name with four digits; elements of a sequence share one name."""
     groups: dict[str, list[str]] = {}
     for name, value in parameters.items():
         if not isinstance(value, str):
@@ -95,9 +95,8 @@ def _parameter_text(parameters: Mapping[str, Any]) -> str:
 
 
 def print_summary(model: Model, *, name: str, output: Path) -> None:
-    """Print the result as a table, and what to do with it."""
+    """Print the trained parameters as a table, and the command that uses them."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from integrodiff.models import ByNoiseLevel
@@ -105,7 +104,7 @@ def print_summary(model: Model, *, name: str, output: Path) -> None:
     origin = model.provenance
     title = f"{name}, trained on {origin['images']} images"
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
-    for header in ("sigma", "PSNR \\[dB]"):
+    for header in ("sigma", "PSNR [dB]"):
         table.add_column(header, justify="right")
     table.add_column("parameters", overflow="fold")
     for row, (level, psnr) in enumerate(origin["psnr_on_training_images"].items()):
@@ -114,9 +113,9 @@ def print_summary(model: Model, *, name: str, output: Path) -> None:
         new = row == 0 or isinstance(model, ByNoiseLevel)
         values = _parameter_text(cast("ExplicitModel", member).parameters()) if new else ""
         table.add_row(level, f"{psnr:.2f}", values)
-    Console(highlight=False).print(table)
+    results().print(table)
     say(
-        f"This run took {origin['seconds']:.1f} s. The model is in {output}; use it with\n"
+        f"training took {origin['seconds']:.1f} s; model written to {output}; use it with\n"
         f"integrodiff denoise noisy.png clean.png --sigma S --model "
         f"{shlex.quote(str(output))}"
     )

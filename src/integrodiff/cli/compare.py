@@ -1,4 +1,4 @@
-"""``integrodiff compare``: two images side by side, what was removed, and how good it is."""
+"""``integrodiff compare``: two images and their difference side by side, with PSNR and SSIM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from integrodiff.cli._files import page_of, refuse_output_over_inputs
-from integrodiff.cli._terminal import ExitCode, exit_codes, plain_warnings, say, stop, stopping
+from integrodiff.cli._terminal import (
+    ExitCode,
+    exit_codes,
+    plain_warnings,
+    printable,
+    results,
+    say,
+    stop,
+    stopping,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,43 +29,49 @@ def compare(
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="The noisy image.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="The denoised image.")],
     output: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to write the comparison, as an image.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="Picture to write; the format follows the file extension."
+        ),
     ] = Path("comparison.png"),
     clean: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The image without noise; then PSNR and SSIM are printed."
+            metavar="FILE", help="Image without noise; prints the PSNR and SSIM of both images."
         ),
     ] = None,
     zoom: Annotated[
         tuple[int, int, int] | None,
         typer.Option(
             metavar="ROW COLUMN SIZE",
-            help="The square to show enlarged; by default the one with the most structure.",
+            help="Square to enlarge; by default the one with the strongest structure.",
             show_default=False,
         ),
     ] = None,
-    page: Annotated[int, typer.Option(min=1, help="Which page of a stack.")] = 1,
+    page: Annotated[int, typer.Option(min=1, help="Page of a stack, counted from 1.")] = 1,
     data_range: Annotated[
         float | None,
         typer.Option(
             metavar="R",
-            help="Difference of the largest and smallest grey value that the images could have, "
-            "for PSNR and SSIM. By default as in `integrodiff denoise`.",
+            help="Difference between the largest and smallest grey value that the images could "
+            "have, for PSNR and SSIM. By default as in `integrodiff denoise`.",
             show_default=False,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the comparison if it exists.")
+        bool, typer.Option("--overwrite", help="Replace an existing picture.")
     ] = False,
 ) -> None:
-    """Draw two images side by side, with what was removed, and a part of each enlarged.
+    """Draw an image before and after denoising, and the difference.
 
-    The removed noise is drawn around grey, four of its standard deviations from grey to black and
-    to white: what has the shape of the objects in the image was no noise. With a clean image, PSNR
-    and SSIM of both images are printed, and the PSNR is written into the picture.
+    The difference is centred on mid-grey; black and white are four standard deviations away. If
+    it shows the shapes of objects, structure was removed together with the noise. One square of
+    every image is enlarged. With --clean, the PSNR and SSIM of both images are printed.
 
-    Example: `integrodiff compare noisy.png clean.png --output comparison.png`
+    For example:
+
+        integrodiff compare noisy.png denoised.png
+        integrodiff compare noisy.png denoised.png --clean original.png --output comparison.png
     """
     with exit_codes(), plain_warnings():
         _run(before, after, output, clean, zoom, page, data_range, overwrite)
@@ -87,10 +102,10 @@ def _run(
             stop(
                 ExitCode.INPUT,
                 f"{path} has the shape {_shape(image)} and {before} {_shape(images[0])}; "
-                "only images of the same size and colours can be compared",
+                "both images must have the same size and number of colours",
             )
     with stopping(ExitCode.USAGE, ValueError, TypeError):
-        # The image with the least noise says most about the range.
+        # The range is that of the image with the least noise.
         span = grey_range(images[-1], 0.0, data_range)
     region = busiest_region(images[-1]) if zoom is None else _region(zoom, images[0])
     if clean is not None:
@@ -100,11 +115,11 @@ def _run(
     )
     with stopping(ExitCode.OUTPUT, ImageFileError):
         write_image(output, ImageFile(pixels=picture, axes="YXS"), overwrite=overwrite)
-    say(f"The comparison is in {output}")
+    say(f"comparison written to {output}")
 
 
 def _region(zoom: tuple[int, int, int], image: NDArray[Any]) -> Region:
-    """Return the part to enlarge, which must lie in the image."""
+    """Return the square to enlarge; stop if it is not inside the image."""
     from integrodiff.viz.comparison import Region
 
     top, left, size = zoom
@@ -124,16 +139,14 @@ def _shape(image: NDArray[Any]) -> str:
 
 def _print_table(paths: list[Path], images: list[NDArray[Any]], span: float) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from integrodiff.viz.comparison import quality
 
     table = Table(box=box.SIMPLE)
-    for name in ("image", "PSNR \\[dB]", "SSIM"):
+    for name in ("image", "PSNR [dB]", "SSIM"):
         table.add_column(name, justify="left" if name == "image" else "right")
     for path, image in zip(paths[:2], images[:2], strict=True):
         found = quality(image, images[2], span)
-        table.add_row(Text(str(path)), f"{found.psnr:.2f}", f"{found.ssim:.3f}")
-    Console(highlight=False).print(table)
+        table.add_row(printable(str(path)), f"{found.psnr:.2f}", f"{found.ssim:.3f}")
+    results().print(table)

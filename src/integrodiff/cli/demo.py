@@ -1,4 +1,4 @@
-"""``integrodiff demo``: all models on one noisy photograph."""
+"""``integrodiff demo``: denoise one photograph with several models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from integrodiff.cli._terminal import ExitCode, exit_codes, plain_warnings, say, stopping
+from integrodiff.cli._terminal import ExitCode, exit_codes, plain_warnings, results, say, stopping
 
 if TYPE_CHECKING:
     from integrodiff.viz.demo import Panel
@@ -15,28 +15,35 @@ if TYPE_CHECKING:
 
 def demo(
     output: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to write the comparison, as an image.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="Picture to write; the format follows the file extension."
+        ),
     ] = Path("demo.png"),
     sigma: Annotated[
-        float, typer.Option(metavar="S", help="Standard deviation of the noise that is added.")
+        float, typer.Option(metavar="S", help="Standard deviation of the added noise.")
     ] = 50.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the noise.")] = 0,
     engine: Annotated[
         str,
         typer.Option(
-            metavar="auto|numpy|native|torch", help="Who computes; auto takes the fastest."
+            metavar="auto|numpy|native|torch",
+            help="Compute backend; auto takes the fastest that is available.",
         ),
     ] = "auto",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the comparison if it exists.")
+        bool, typer.Option("--overwrite", help="Replace an existing picture.")
     ] = False,
 ) -> None:
-    """Denoise a sample photograph with all models, and compare them.
+    """Denoise a sample photograph with several models and compare the results.
 
-    Adds Gaussian noise to the cameraman of scikit-image (512 x 512, public domain), prints a
-    table of quality and time, and writes one picture with all results. Nothing is downloaded.
+    Adds Gaussian noise to scikit-image's cameraman (512 x 512, public domain), prints PSNR, SSIM
+    and time of each model, and writes one picture with all results. Nothing is downloaded.
 
-    Example: `integrodiff demo --sigma 50 --output demo.png`
+    For example:
+
+        integrodiff demo
+        integrodiff demo --sigma 25 --output demo.png --overwrite
     """
     with exit_codes(), plain_warnings():
         _run(output, sigma, seed, engine, overwrite)
@@ -55,16 +62,15 @@ def _run(output: Path, sigma: float, seed: int, engine: str, overwrite: bool) ->
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=overwrite)
     with stopping(ExitCode.USAGE, ValueError, ImportError):
-        results = panels(sigma, seed=seed, engine=engine)
-    _print_table(results, sigma, seed, engine)
+        compared = panels(sigma, seed=seed, engine=engine)
+    _print_table(compared, sigma, seed, engine)
     with stopping(ExitCode.OUTPUT, ImageFileError):
-        write_image(output, ImageFile(pixels=comparison(results)), overwrite=overwrite)
-    say(f"The comparison, a part of the image at twice its size, is in {output}")
+        write_image(output, ImageFile(pixels=comparison(compared)), overwrite=overwrite)
+    say(f"comparison, a part of the image at twice its size, written to {output}")
 
 
-def _print_table(results: list[Panel], sigma: float, seed: int, engine: str) -> None:
+def _print_table(panels: list[Panel], sigma: float, seed: int, engine: str) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from integrodiff.cli.info import parameter_text
@@ -72,10 +78,10 @@ def _print_table(results: list[Panel], sigma: float, seed: int, engine: str) -> 
 
     table = Table(title=f"Cameraman, sigma {sigma:g}, seed {seed}, engine {engine}", box=box.SIMPLE)
     for name in ("image", "parameters", "PSNR [dB]", "SSIM", "seconds"):
-        table.add_column(name.replace("[", "\\["), justify="left" if name == "image" else "right")
-    for panel in results:
+        table.add_column(name, justify="left" if name == "image" else "right")
+    for panel in panels:
         if panel.psnr is None:
-            continue  # the clean image, which all others are compared with
+            continue  # the clean image, the reference of all others
         table.add_row(
             panel.title,
             "" if panel.model is None else parameter_text(load_model(panel.model)),
@@ -83,4 +89,4 @@ def _print_table(results: list[Panel], sigma: float, seed: int, engine: str) -> 
             f"{panel.ssim:.3f}",
             "" if panel.seconds is None else f"{panel.seconds:.2f}",
         )
-    Console(highlight=False).print(table)
+    results().print(table)

@@ -1,4 +1,4 @@
-"""``integrodiff denoise``: one image, many images, or pipes."""
+"""``integrodiff denoise``: denoise one image, a batch of images, or a pipe."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def denoise(
         list[str],
         typer.Argument(
             metavar="IN...",
-            help="Noisy image or stack; or several, a folder, a pattern; - is the standard input.",
+            help="Noisy image or stack; several of them, a folder or a glob pattern; - is standard "
+            "input.",
         ),
     ],
     output: Annotated[
         str,
         typer.Argument(
             metavar="OUT",
-            help="Denoised image; its suffix says the format: .png, .jpg, .webp, .tif, .npy, and "
-            "from the same format .dcm, .nii, .nii.gz, .zarr. For several images a folder; - is "
-            "the standard output.",
+            help="Denoised image, or a folder for several images; - is standard output. The format "
+            "follows the file extension: .png, .jpg, .webp, .tif or .npy, and for inputs of the "
+            "same format .dcm, .nii, .nii.gz or .zarr.",
         ),
     ],
     sigma: Sigma = None,
@@ -42,22 +43,24 @@ def denoise(
         str,
         typer.Option(
             metavar="NAME|FILE.json",
-            help="iad-plus, iad-fast, iad-deep, iad-full, iad, iid, eed, pm, or a model file.",
+            help="Model name: iad-plus, iad-fast, iad-deep, iad-full, iad, iid, eed or pm; or a "
+            "model file.",
         ),
     ] = DEFAULT_MODEL,
     engine: Annotated[
         str,
         typer.Option(
-            metavar="auto|numpy|native|torch", help="Who computes; auto takes the fastest."
+            metavar="auto|numpy|native|torch",
+            help="Compute backend; auto takes the fastest that is available.",
         ),
     ] = "auto",
     data_range: Annotated[
         float | None,
         typer.Option(
             metavar="R",
-            help="Difference of the largest and smallest grey value that the image could have. "
-            "By default 255 for 8 bits, found from the values for other integers, and 1 for "
-            "floating point in \\[0, 1].",
+            help="Difference between the largest and smallest grey value that the image could "
+            "have. By default 255 for 8 bits, the smallest common bit depth that holds the values "
+            "for other integers, and 1 for floating point in [0, 1].",
             show_default=False,
         ),
     ] = None,
@@ -65,7 +68,9 @@ def denoise(
         str,
         typer.Option(
             metavar="auto|opponent|joint|separate",
-            help="How channels are denoised; auto is opponent for RGB, joint for others.",
+            help="How colour samples are denoised: as luminance and colour differences (opponent), "
+            "with one structure tensor for all (joint), or one by one (separate). auto is "
+            "opponent for RGB, joint otherwise.",
         ),
     ] = "auto",
     noise: NoiseKind = "gaussian",
@@ -75,27 +80,29 @@ def denoise(
     as_float: Annotated[
         bool,
         typer.Option(
-            "--float", help="Write float32, neither rounded nor clipped; for example to TIFF."
+            "--float",
+            help="Write floating point, neither rounded nor clipped; the format must support it, "
+            "as TIFF and NPY do.",
         ),
     ] = False,
     exact: Annotated[
         bool,
         typer.Option(
             "--exact",
-            help="No shortcuts of the engine native, which change a photograph by at most 0.05 of "
-            "255 grey levels.",
+            help="Take no shortcuts. Those of the engine native change a photograph by less than "
+            "0.05 of 255 grey levels.",
         ),
     ] = False,
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Look into folders in folders as well.")
+        bool, typer.Option("--recursive", "-r", help="Search input folders recursively.")
     ] = False,
     form: Annotated[
         str | None,
         typer.Option(
             "--format",
-            metavar="SUFFIX",
-            help="Format of outputs in a folder or to the standard output, as png or tif; by "
-            "default that of each input.",
+            metavar="EXTENSION",
+            help="Format of images written to a folder or to standard output, such as png or tif. "
+            "By default that of the input.",
             show_default=False,
         ),
     ] = None,
@@ -106,15 +113,15 @@ def denoise(
             "-j",
             min=1,
             metavar="N",
-            help="Number of images that are denoised at the same time; they share the processors.",
+            help="Number of images to denoise in parallel; they share the processors.",
         ),
     ] = 1,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Skip images whose output is there, made from this input with these options, and "
-            "unchanged since.",
+            help="Skip images whose output exists, was made from the same input with the same "
+            "options, and has not changed since.",
         ),
     ] = False,
     report: Annotated[
@@ -122,31 +129,34 @@ def denoise(
         typer.Option(
             "--json",
             metavar="FILE",
-            help="Write what became of each image to a file, or with - to the standard output.",
+            help="Write a report on each image to a JSON file, or to standard output with -.",
             show_default=False,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace outputs that exist.")
+        bool, typer.Option("--overwrite", help="Replace existing outputs.")
     ] = False,
     quiet: Annotated[
         bool,
-        typer.Option("--quiet", "-q", help="No progress bar and no summary; warnings stay."),
+        typer.Option("--quiet", "-q", help="Show warnings and errors only."),
     ] = False,
 ) -> None:
     """Remove noise from image files.
 
-    The result has the size, number type and colours of the input. Alpha channels, colour
-    profiles and other metadata are carried over. The pages of a stack are denoised one by one,
-    and no more than that is held in memory. OUT appears only when it is complete, and never
-    replaces IN.
+    The result has the size, data type and colours of the input; transparency, colour profiles and
+    other metadata are kept. Stacks are processed page by page, so they need not fit into memory.
+    OUT appears only when it is complete, and IN is never changed.
 
-    If OUT is a folder, or IN is one, every image gets the same name there. One that cannot be
-    denoised does not stop the others; the exit code is then 5.
+    With several inputs, an input folder or an output folder, each result gets the name of its
+    input in the folder OUT. An image that fails does not stop the others.
 
-    Examples: `integrodiff denoise noisy.png clean.png`, with the noise level known
-    `integrodiff denoise noisy.png clean.png --sigma 25`, and for many
-    `integrodiff denoise noisy/ clean/ --jobs 2 --resume`
+    For example:
+
+        integrodiff denoise noisy.png clean.png
+        integrodiff denoise noisy.png clean.png --sigma 25
+        integrodiff denoise counts.tif clean.tif --noise poisson
+        integrodiff denoise noisy/ clean/ --jobs 2 --resume
+        integrodiff denoise - - --format tif < noisy.png > clean.tif
     """
     with exit_codes(), plain_warnings() as shown:
         noise_options = NoiseOptions(
@@ -182,7 +192,7 @@ def denoise(
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """What is to be denoised, and how it is reported."""
+    """Inputs, outputs and reporting of one run of the command."""
 
     inputs: list[str]
     output: str
@@ -194,7 +204,7 @@ class _Run:
     quiet: bool
 
     def start(self, options: Options, warnings: list[str]) -> None:
-        """Do it, in the way that the arguments ask for."""
+        """Denoise one image or a batch, as the arguments ask."""
         pipes = PIPE in (*self.inputs, self.output)
         many = not pipes and self._is_batch()
         self._check(pipes=pipes, many=many)
@@ -206,7 +216,7 @@ class _Run:
             run_single(job, settings, warnings, quiet=self.quiet, report=self.report)
 
     def _is_batch(self) -> bool:
-        """Whether outputs go into a folder."""
+        """Whether outputs go to a folder."""
         separators = tuple(filter(None, (os.sep, os.altsep)))
         return (
             len(self.inputs) > 1
@@ -217,17 +227,19 @@ class _Run:
         )
 
     def _check(self, *, pipes: bool, many: bool) -> None:
-        """Refuse options that have no meaning for these arguments."""
+        """Refuse options that do not apply to these arguments."""
         if pipes and len(self.inputs) > 1:
-            stop(ExitCode.USAGE, "- stands for one image; it cannot be one of several")
+            stop(ExitCode.USAGE, "- stands for a single image and cannot be one of several inputs")
         if self.output == PIPE == self.report:
-            stop(ExitCode.USAGE, "the image and --json cannot both go to the standard output")
+            stop(
+                ExitCode.USAGE, "the image and the --json report cannot both go to standard output"
+            )
         given = {"--recursive": self.recursive, "--resume": self.resume, "--jobs": self.jobs > 1}
         named = [name for name, value in given.items() if value]
         if named and not many:
-            stop(ExitCode.USAGE, f"{', '.join(named)} is for several images: give a folder as OUT")
+            stop(ExitCode.USAGE, f"{', '.join(named)} needs a folder as OUT")
         if self.suffix is not None and not many and self.output != PIPE:
-            stop(ExitCode.USAGE, "--format is said by the suffix of OUT; leave it out")
+            stop(ExitCode.USAGE, "the format follows the file extension of OUT; leave out --format")
         if self.report is not None and not many:
             check_report(self.report, {Path(self.output)})
 
@@ -242,14 +254,14 @@ class _Run:
         if self.report is not None:
             check_report(self.report, {job.target for job in jobs})
         if self.jobs > cpu_count():
-            note(f"--jobs {self.jobs} is more than there are processors; {cpu_count()} are used")
+            note(f"--jobs {self.jobs} exceeds the number of processors; using {cpu_count()}")
         display = Display(jobs, quiet=self.quiet)
         runner = JobRunner(settings=settings, resume=self.resume, show_progress=display.has_bar)
         run_batch(jobs, runner, display, processes=self.jobs, report=self.report)
 
 
 def _suffix(form: str | None) -> str | None:
-    """Return the suffix that stands for a format."""
+    """Return the file extension of a format, with its dot."""
     from integrodiff.io import SUFFIXES
 
     if form is None:

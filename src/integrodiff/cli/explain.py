@@ -1,4 +1,4 @@
-"""``integrodiff explain``: draw what a model does to one image."""
+"""``integrodiff explain``: draw the structure, diffusivities and steps of a model on one image."""
 
 from __future__ import annotations
 
@@ -26,41 +26,53 @@ from integrodiff.cli._terminal import (
 def explain(
     input: Annotated[Path, typer.Argument(metavar="IN", help="Noisy image, grey or RGB.")],
     output: Annotated[
-        Path, typer.Option(metavar="FILE.png", help="Where to write the picture.")
+        Path, typer.Option(metavar="FILE.png", help="Picture to write, a PNG file.")
     ] = Path("explanation.png"),
     sigma: Sigma = None,
     model: Annotated[
-        str, typer.Option(metavar="NAME|FILE.json", help="A model's name, or a model file.")
+        str, typer.Option(metavar="NAME|FILE.json", help="Model name or model file.")
     ] = DEFAULT_MODEL,
     step: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="After how many steps to look at the structure and the diffusivities. By default "
-            "after half of them; 0 is the noisy image.",
+            help="Number of steps after which structure and diffusivities are drawn; 0 is the "
+            "noisy image. By default half of all steps.",
             show_default=False,
         ),
     ] = None,
     engine: Annotated[
-        str, typer.Option(metavar="auto|numpy|native|torch", help="Who computes the steps.")
+        str,
+        typer.Option(
+            metavar="auto|numpy|native|torch",
+            help="Compute backend; auto takes the fastest that is available.",
+        ),
     ] = "auto",
     data_range: Annotated[
         float | None,
-        typer.Option(metavar="R", help="As in `integrodiff denoise`.", show_default=False),
+        typer.Option(
+            metavar="R",
+            help="Difference between the largest and smallest grey value that the image could "
+            "have. By default as in `integrodiff denoise`.",
+            show_default=False,
+        ),
     ] = None,
-    page: Annotated[int, typer.Option(min=1, help="Which page of a stack.")] = 1,
+    page: Annotated[int, typer.Option(min=1, help="Page of a stack, counted from 1.")] = 1,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the picture if it exists.")
+        bool, typer.Option("--overwrite", help="Replace an existing picture.")
     ] = False,
 ) -> None:
-    """Draw what a model sees in an image and does to it.
+    """Draw how a model denoises an image.
 
     The picture shows the multiscale structure tensor (strength, coherence and orientation of
-    edges), how freely grey values flow at each scale across and along structures, and how the image
-    evolves over the steps. Of a colour image it is the luminance, which is denoised by itself.
-    Matplotlib draws it, which the extra `plot` of the package installs.
+    edges), the diffusivity across and along structures at each scale, and the image after several
+    steps. For a colour image it shows the luminance. Drawing needs Matplotlib, which the extra
+    `plot` installs.
 
-    Example: `integrodiff explain noisy.png --output explanation.png`
+    For example:
+
+        integrodiff explain noisy.png
+        integrodiff explain noisy.png --sigma 25 --step 0 --output explanation.png
     """
     with exit_codes(), plain_warnings():
         _run(
@@ -94,7 +106,7 @@ class _Request:
 
 
 def _run(request: _Request) -> None:
-    """Check all that can be checked, then compute, then draw."""
+    """Check the arguments, compute, draw."""
     require_matplotlib()
     request.noise.check()
     model = loaded_model(request.model)
@@ -120,7 +132,7 @@ def _run(request: _Request) -> None:
         if not groups:
             stop(
                 ExitCode.USAGE,
-                "there is no noise, and so nothing to explain; give --sigma above 0",
+                "the noise level is 0, so nothing is changed; give --sigma above 0",
             )
         # The first group of a colour image is its luminance.
         image, level = groups[0]
@@ -135,13 +147,13 @@ def _run(request: _Request) -> None:
 
 
 def _check_output(request: _Request) -> None:
-    """Refuse a picture that cannot be written, before anything is read."""
+    """Stop if the picture cannot be written, before the image is read."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import check_output_path
 
     output = request.output
     if output.suffix.lower() != ".png":
-        stop(ExitCode.OUTPUT, f"{output}: the picture is a PNG file; give it the suffix .png")
+        stop(ExitCode.OUTPUT, f"{output}: the picture is a PNG file; its name must end in .png")
     refuse_output_over_inputs(output, [request.input])
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=request.overwrite)

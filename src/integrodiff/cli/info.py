@@ -1,13 +1,16 @@
-"""``integrodiff info``: what is installed, what it can use, and which models there are."""
+"""``integrodiff info``: versions, engines, image formats and models."""
 
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from integrodiff.cli._terminal import exit_codes
+from integrodiff._default_model import DEFAULT_MODEL
+from integrodiff.cli._terminal import exit_codes, results
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.table import Table
 
     from integrodiff.engines import Engine
@@ -15,20 +18,23 @@ if TYPE_CHECKING:
 
 
 def info() -> None:
-    """Show versions, engines, image formats, and the models that come with the package.
+    """Show versions, compute backends, image formats and the shipped models.
 
-    Example: `integrodiff info`
+    For each model: parameters, steps, noise levels it was trained for, training data and PSNR.
+
+    For example:
+
+        integrodiff info
     """
     with exit_codes():
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        for table in (_system_table(), _engine_table(), _format_table(), _model_table()):
+        console = results()
+        tables = (_system_table(), _engine_table(), _format_table(), *_model_tables())
+        for table in tables:
             console.print(table)
 
 
 def parameter_text(model: Model) -> str:
-    """Return in words how many learned numbers a model has."""
+    """Return the number of trained parameters, as text."""
     from integrodiff.models import ByNoiseLevel, ExplicitModel
 
     members = model.models if isinstance(model, ByNoiseLevel) else (model,)
@@ -63,8 +69,8 @@ def _system_table() -> Table:
         "integrodiff": __version__,
         "Python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
         "NumPy": np.__version__,
-        "SIMD, built for": " ".join(simd.get("baseline", ())) or "none",
-        "SIMD, used here": " ".join(simd.get("found", ())) or "nothing beyond that",
+        "NumPy SIMD, baseline": " ".join(simd.get("baseline", ())) or "none",
+        "NumPy SIMD, detected": " ".join(simd.get("found", ())) or "none",
         "processors": str(cpu_count()),
         "GPU": _gpu(),
     }
@@ -77,7 +83,7 @@ def _system_table() -> Table:
 def _engine_table() -> Table:
     from integrodiff.engines import ENGINES
 
-    table = _table("Engines", "name", "what", "available", "threads")
+    table = _table("Engines (compute backends)", "name", "description", "available", "threads")
     for engine in ENGINES.values():
         available, threads = _state(engine)
         table.add_row(engine.name, engine.description, available, threads)
@@ -86,15 +92,13 @@ def _engine_table() -> Table:
 
 
 def _format_table() -> Table:
-    from rich.text import Text
-
     from integrodiff.io import FORMATS
 
-    table = _table("Image formats", "name", "suffixes", "available")
+    table = _table("Image formats", "name", "file extensions", "available")
     for form in FORMATS:
         missing = form.missing
         available = "yes" if missing is None else f"no: {missing}"
-        table.add_row(form.name, " ".join(form.suffixes), Text(available))
+        table.add_row(form.name, " ".join(form.suffixes), available)
     return table
 
 
@@ -102,13 +106,13 @@ def _choice_of_auto() -> str:
     from integrodiff.engines import get_engine
 
     try:
-        return f"the fastest that can run here, which is {get_engine().name}"
+        return f"the fastest that is available: {get_engine().name}"
     except Exception as error:  # a broken installation may fail in any way
-        return f"cannot be found out ({error}); name an engine instead"
+        return f"cannot be determined ({error}); choose an engine by name"
 
 
 def _state(engine: Engine) -> tuple[str, str]:
-    """Return whether an engine can run, or why not, and its threads."""
+    """Return whether an engine can run, with the reason if not, and its threads."""
     reason = engine.unavailable()
     if reason is not None:
         return f"no: {reason}", "-"
@@ -123,7 +127,7 @@ def _gpu() -> str:
     from integrodiff.engines import ENGINES
 
     if ENGINES["torch"].unavailable() is not None:
-        return "unknown without PyTorch"
+        return "unknown: PyTorch is not installed"
     try:
         import torch
 
@@ -132,19 +136,61 @@ def _gpu() -> str:
         return f"unknown: PyTorch cannot be loaded ({error})"
 
 
-def _model_table() -> Table:
+def _model_tables() -> tuple[Table, Table]:
+    """Return the properties of all models, and how they were trained."""
     from integrodiff.models import MODEL_NAMES, load_model
 
-    table = _table("Models", "name", "parameters", "trained for sigma", "status", "provenance")
-    for name in MODEL_NAMES:
-        model = load_model(name)
+    models = {name: load_model(name) for name in MODEL_NAMES}
+    table = _table("Models", "name", "parameters", "steps", "trained for sigma", "PSNR", "date")
+    names_by_training: dict[str, list[str]] = {}
+    for name, model in models.items():
         origin = model.provenance
-        noise = model.noise_levels
         table.add_row(
-            name,
+            f"{name} (default)" if name == DEFAULT_MODEL else name,
             parameter_text(model),
-            f"{min(noise):g} to {max(noise):g}" if noise else "not said",
-            str(origin.get("status", "not said")),
-            str(origin.get("description", "not said")),
+            str(model.evolution(_ANY_SIGMA).steps),
+            _span(model.noise_levels),
+            _psnr_text(origin),
+            str(origin.get("date", "-")),
         )
-    return table
+        names_by_training.setdefault(training_text(name, origin), []).append(name)
+    table.caption = (
+        "sigma is on the grey scale from 0 to 255; PSNR is the mean over the training images and "
+        "noise levels\n"
+    )
+    table.caption_justify = "left"
+    training = _table("Training data of the models", "", "")
+    for text, names in names_by_training.items():
+        training.add_row(", ".join(names), text)
+    return table, training
+
+
+_ANY_SIGMA = 30.0
+"""The number of steps is the same for every noise level."""
+
+
+def training_text(name: str, origin: Mapping[str, Any]) -> str:
+    """Describe the training of a model from its provenance."""
+    images = f"{origin['images']} images" if "images" in origin else ""
+    if "data" in origin:
+        images = f"{images or 'images'} ({origin['data']})"
+    status, recipe = str(origin.get("status", "")), str(origin.get("recipe", name))
+    parts = ["" if status == "trained" else status, str(origin.get("description", "")), images]
+    parts += ["" if recipe == name else f"trained by {recipe}", str(origin.get("remark", ""))]
+    return "; ".join(part for part in parts if part) or "-"
+
+
+def _psnr_text(origin: Mapping[str, Any]) -> str:
+    """Return the mean PSNR over the noise levels, and which they are if some are missing."""
+    values: Mapping[str, float] = origin.get("psnr_on_training_images") or {}
+    if not values:
+        return "-"
+    mean = f"{sum(values.values()) / len(values):.2f} dB"
+    levels = [float(level) for level in values]
+    complete = set(levels) >= {float(level) for level in origin.get("noise_levels") or ()}
+    return mean if complete else f"{mean} (sigma {_span(levels)})"
+
+
+def _span(levels: Sequence[float]) -> str:
+    ends = dict.fromkeys(f"{level:g}" for level in (min(levels), max(levels))) if levels else ()
+    return " to ".join(ends) or "-"

@@ -1,4 +1,4 @@
-"""``integrodiff reproduce``: the tables and figures of the paper, beside its own numbers."""
+"""``integrodiff reproduce``: recompute the tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _Targets = Annotated[
     list[str],
     typer.Argument(
         metavar="TARGET...",
-        help="table1, figure1, figure2, ablation, or all; several may be given.",
+        help="One or more of table1, figure1, figure2, ablation; or all.",
     ),
 ]
 _Output = Annotated[
     Path,
-    typer.Option(metavar="FOLDER", help="Where the results go, in place of earlier ones."),
+    typer.Option(metavar="FOLDER", help="Folder for the results; earlier ones are replaced."),
 ]
 _Data = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Folder with BSDS500 and, for figure2, set12/cameraman.png. By default the one that "
-        "the environment variable INTEGRODIFF_DATA names; without that, BSDS500 is downloaded.",
+        help="Folder that contains BSDS500 and, for figure2, set12/cameraman.png. By default the "
+        "environment variable INTEGRODIFF_DATA; if that is not set, BSDS500 is downloaded.",
         show_default=False,
     ),
 ]
@@ -58,7 +58,7 @@ _Count = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Evaluate on the first N test crops only. By default on all 100.",
+        help="Evaluate on the first N test crops. By default all 100.",
         show_default=False,
     ),
 ]
@@ -67,7 +67,7 @@ _Jobs = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Processes that evaluate. By default one for each processor.",
+        help="Number of processes. By default one per processor.",
         show_default=False,
     ),
 ]
@@ -75,8 +75,8 @@ _Train = Annotated[
     bool,
     typer.Option(
         "--train",
-        help="Train the models first, in place of those that come with the package. They are "
-        "kept in FOLDER/models; a run that was stopped goes on from FOLDER/checkpoints.",
+        help="Train the models first, instead of using the shipped ones. They are written to "
+        "FOLDER/models; a stopped run continues from FOLDER/checkpoints.",
     ),
 ]
 _TrainCount = Annotated[
@@ -84,20 +84,23 @@ _TrainCount = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="With --train: only the first N training crops. By default all 200.",
+        help="With --train: use the first N training crops. By default all 200.",
         show_default=False,
     ),
 ]
 _Device = Annotated[
-    str, typer.Option(metavar="auto|cpu|cuda", help="With --train: where; auto takes a GPU.")
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda", help="With --train: device; auto takes a GPU if there is one."
+    ),
 ]
 _Batch = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        help="With --train: images that PyTorch takes at a time. The compiled engine, which "
-        "trains most models on a CPU, takes one for each thread.",
+        help="With --train: batch size of PyTorch. The compiled engine, which trains most models "
+        "on a CPU, processes one image per thread.",
         show_default=False,
     ),
 ]
@@ -114,17 +117,20 @@ def reproduce(
     device: _Device = "auto",
     batch: _Batch = None,
 ) -> None:
-    """Reproduce tables and figures of the paper.
+    """Reproduce the table, figures and ablation of the paper.
 
-    Prints our numbers beside the paper's and their differences, whatever they are, and writes
-    them as JSON, CSV and Markdown, figures as PNG. The evaluation on all test crops takes
-    minutes. The picture of figure2 holds an image that is for research only.
+    Prints our numbers, the paper's, and their differences; writes them as JSON, CSV and Markdown,
+    and figures as PNG. The evaluation on all test crops takes minutes. figure2.png shows a
+    photograph that is licensed for research only.
 
-    Example: `integrodiff reproduce table1 --data FOLDER --count 10`
+    For example:
+
+        integrodiff reproduce table1 --data FOLDER --count 10
+        integrodiff reproduce all --data FOLDER --output reproduced
     """
     arguments = locals()
     with exit_codes(), plain_warnings():
-        # PyTorch's use of its own deprecated functions is no concern of the user.
+        # PyTorch warns about its own use of deprecated functions.
         warnings.simplefilter("ignore", DeprecationWarning)
         _run(_Request(**arguments))
 
@@ -145,7 +151,7 @@ class _Request:
 
 
 def _run(request: _Request) -> None:
-    """Check all that can be checked, read, train if wanted, then compute and write."""
+    """Check the arguments, read the images, train if asked to, compute and write."""
     from integrodiff.reproduction.targets import TARGETS
 
     with stopping(ExitCode.USAGE, ValueError):
@@ -171,7 +177,7 @@ def _run(request: _Request) -> None:
 
 
 def _target_names(request: _Request) -> list[str]:
-    """Return the targets in the order of the table, or raise an error that says what is wrong."""
+    """Return the targets in their fixed order; raise ValueError for a bad argument."""
     from integrodiff._checks import one_of
     from integrodiff.reproduction.targets import TARGETS
 
@@ -187,19 +193,23 @@ def _target_names(request: _Request) -> list[str]:
         ("--batch", request.batch is not None),
     ):
         if given and not request.train:
-            raise ValueError(f"{option} is for the training; give --train as well, or leave it out")
+            raise ValueError(
+                f"{option} applies to training only; give --train as well, or leave it out"
+            )
     return [name for name in TARGETS if name in request.targets or _ALL in request.targets]
 
 
 def _check_output(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, without making it."""
+    """Stop if the folder cannot be written to; it is not created yet."""
     with stopping(ExitCode.OUTPUT, OSError):
         if folder.exists() and not folder.is_dir():
-            stop(ExitCode.OUTPUT, f"{folder}: is not a folder; give another one as --output")
+            stop(ExitCode.OUTPUT, f"{folder}: is not a folder; choose another one with --output")
         path = Path(os.path.realpath(folder))
         existing = next(parent for parent in (path, *path.parents) if parent.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            stop(ExitCode.OUTPUT, f"{folder}: cannot be written; give another folder as --output")
+            stop(
+                ExitCode.OUTPUT, f"{folder}: cannot be written; choose another folder with --output"
+            )
 
 
 def _cameraman(data: Path | None) -> Cameraman:
@@ -219,7 +229,7 @@ def _shipped_models(names: list[str]) -> dict[str, Model]:
 
 
 def _trained_models(request: _Request, names: list[str]) -> dict[str, Model]:
-    """Train the models one after the other, and write each when it is done."""
+    """Train the models one by one and write each when it is done."""
     from integrodiff.learning import FitSettings
     from integrodiff.learning.recipes import RECIPES
     from integrodiff.models import save_model
@@ -253,7 +263,7 @@ def _trained_models(request: _Request, names: list[str]) -> dict[str, Model]:
             with _writing(request.output):
                 save_model(models[name], request.output / "models" / f"{name}.json")
     except KeyboardInterrupt:
-        say(f"interrupted; the same command goes on from the last step, kept in {checkpoints}")
+        say(f"interrupted; repeat the command to continue from the checkpoint in {checkpoints}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     return models
 
@@ -268,7 +278,7 @@ def _reproduce(
     images: CleanImages | None,
     cameraman: Cameraman | None,
 ) -> None:
-    """Compute, print and write one target after the other."""
+    """Compute, print and write the targets one by one."""
     from concurrent.futures.process import BrokenProcessPool
 
     from integrodiff.engines import cpu_count
@@ -281,8 +291,8 @@ def _reproduce(
     if images is not None:
         evaluation = Evaluation(models, images, jobs=jobs)
         say(
-            f"models at noise levels: {len(cells)}, each on test crops: {len(images)}, in "
-            f"processes: {jobs}"
+            f"{len(cells)} pairs of model and noise level, each on {len(images)} test crops, in "
+            f"{jobs} process(es)"
         )
     inputs = Inputs(models=models, evaluation=evaluation, cameraman=cameraman)
     total = len(cells) * (0 if images is None else len(images))
@@ -295,7 +305,10 @@ def _reproduce(
             try:
                 results.append(TARGETS[name].compute(inputs))
             except (MemoryError, BrokenProcessPool):
-                stop(ExitCode.UNEXPECTED, "not enough memory; give fewer processes as --jobs")
+                stop(
+                    ExitCode.UNEXPECTED,
+                    "not enough memory; reduce the number of processes with --jobs",
+                )
             with _writing(request.output):
                 request.output.mkdir(parents=True, exist_ok=True)
                 paths += results[-1].write(request.output)
@@ -305,7 +318,7 @@ def _reproduce(
 
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """End the program if something cannot be written."""
+    """Stop with exit code 4 if the block cannot write to the folder."""
     try:
         yield
     except OSError as error:

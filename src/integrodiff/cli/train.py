@@ -1,4 +1,4 @@
-"""``integrodiff train``: clean images in, one model file out."""
+"""``integrodiff train``: fit a model to clean images and write a model file."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ _BSDS500_CROP = 256
 _ModelName = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="pm, eed, iid, iad, iad-plus, iad-fast, iad-full or iad-smooth."
+        metavar="MODEL",
+        help="Model to train: pm, eed, iid, iad, iad-plus, iad-fast, iad-full or iad-smooth.",
     ),
 ]
-_Output = Annotated[
-    Path, typer.Argument(metavar="OUT.json", help="Where to write the trained model.")
-]
+_Output = Annotated[Path, typer.Argument(metavar="OUT.json", help="Model file to write.")]
 _Data = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Folder with BSDS500. By default the one that the environment variable "
-        "INTEGRODIFF_DATA names; without that, BSDS500 is downloaded.",
+        help="Folder that contains BSDS500. By default the environment variable INTEGRODIFF_DATA; "
+        "if that is not set, BSDS500 is downloaded.",
         show_default=False,
     ),
 ]
@@ -51,57 +50,62 @@ _Images = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Folder with clean images of your own, in place of BSDS500.",
+        help="Folder with your own clean images, instead of BSDS500.",
         show_default=False,
     ),
 ]
 _Levels = Annotated[
     str,
-    typer.Option(metavar="S,S,...", help="Noise levels, for grey values between 0 and 255."),
+    typer.Option(
+        metavar="S,S,...", help="Noise levels to train for, on the grey scale from 0 to 255."
+    ),
 ]
 _Count = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, help="Take only the first N images. By default all.", show_default=False
+        metavar="N", min=1, help="Use only the first N images. By default all.", show_default=False
     ),
 ]
 _Crop = Annotated[
-    int, typer.Option(metavar="N", min=8, help="Side of the squares cut out of --images.")
+    int, typer.Option(metavar="N", min=8, help="Side in pixels of the square crops of --images.")
 ]
 _LossName = Annotated[
     str,
     typer.Option(
         metavar="psnr|mse",
-        help="What to optimise: with psnr all noise levels count alike; mse is the paper's.",
+        help="Loss: psnr weighs all noise levels equally; mse is the loss of the paper.",
     ),
 ]
 _Phases = Annotated[
     str,
     typer.Option(
-        metavar="N,...,all", help="Number of images in each phase; few images make a quick start."
+        metavar="N,...,all",
+        help="Number of images in each phase of the training; a small first phase saves time.",
     ),
 ]
 _Iterations = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Largest number of steps in each phase.")
+    int, typer.Option(metavar="N", min=1, help="Maximum number of iterations in each phase.")
 ]
 _Tolerance = Annotated[
     float,
     typer.Option(
         metavar="T",
-        help="End when a step brings less than this: in dB for psnr, relative for mse.",
+        help="Stop when an iteration gains less than this: in dB for psnr, relative for mse.",
     ),
 ]
-_Seed = Annotated[int, typer.Option(min=0, help="Which images the early phases take.")]
+_Seed = Annotated[
+    int, typer.Option(min=0, help="Random seed for the choice of images in the early phases.")
+]
 _Device = Annotated[
-    str, typer.Option(metavar="auto|cpu|cuda", help="Where to compute; auto takes a GPU.")
+    str, typer.Option(metavar="auto|cpu|cuda", help="Device; auto takes a GPU if there is one.")
 ]
 _Batch = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        help="Images that PyTorch takes at a time. The compiled engine, which trains most models "
-        "on a CPU, takes one for each thread.",
+        help="Batch size of PyTorch. The compiled engine, which trains most models on a CPU, "
+        "processes one image per thread.",
         show_default=False,
     ),
 ]
@@ -109,15 +113,13 @@ _Work = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Where checkpoints and logs go, and stay. By default OUT.json.training, which is "
-        "removed at the end.",
+        help="Folder for checkpoints and logs, which is kept. By default OUT.json.training, which "
+        "is removed at the end.",
         show_default=False,
     ),
 ]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT.json if it exists.")]
-_Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress and no summary; warnings stay.")
-]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.json.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings and errors only.")]
 
 
 def train(
@@ -141,15 +143,19 @@ def train(
 ) -> None:
     """Train the parameters of a model on clean images.
 
-    Adds Gaussian noise to the images and finds the parameters that remove it best. The images
-    are those of BSDS500, or your own. A training that was stopped goes on where it was when the
-    same command is given again. OUT.json appears only when it is complete.
+    Adds Gaussian noise to the images of BSDS500, or to your own, and fits the parameters that
+    remove it best. Repeat the same command to continue a training that was stopped. OUT.json
+    appears only when it is complete.
 
-    Example: `integrodiff train iad mine.json --images photographs --levels 10,20,30`
+    For example:
+
+        integrodiff train iad mine.json --data FOLDER
+        integrodiff train iad mine.json --images photographs --levels 10,20,30
+        integrodiff denoise noisy.png clean.png --model mine.json
     """
     arguments = locals()
     with exit_codes(), plain_warnings():
-        # PyTorch's use of its own deprecated functions is no concern of the user.
+        # PyTorch warns about its own use of deprecated functions.
         warnings.simplefilter("ignore", DeprecationWarning)
         _run(_Request(**arguments))
 
@@ -178,12 +184,12 @@ class _Request:
 
     @property
     def work_folder(self) -> Path:
-        """Where checkpoints and logs go."""
+        """Folder of checkpoints and logs."""
         return self.work or self.output.with_name(f"{self.output.name}.training")
 
 
 def _run(request: _Request) -> None:
-    """Check all that can be checked, then train, then write."""
+    """Check the arguments, train, write the model."""
     from integrodiff.models import save_model
 
     with stopping(ExitCode.USAGE, ValueError, TypeError):
@@ -210,7 +216,7 @@ def _run(request: _Request) -> None:
             stop(
                 ExitCode.OUTPUT,
                 f"{request.output}: cannot be written: {error.strerror or error}. The training is "
-                f"kept in {plan.work}; make room and give the same command again",
+                f"kept in {plan.work}; free some space and repeat the command",
             )
         if request.work is None:
             _remove_files_of(plan)
@@ -222,7 +228,7 @@ def _run(request: _Request) -> None:
 
 
 def _plan(request: _Request) -> Plan:
-    """Return what to train, or raise a ValueError that says which argument is wrong."""
+    """Return the training plan; raise ValueError for a bad argument."""
     from integrodiff._checks import one_of, positive_number
     from integrodiff.learning import FitSettings
     from integrodiff.learning.recipes import RECIPES
@@ -230,10 +236,12 @@ def _plan(request: _Request) -> Plan:
     if request.model not in RECIPES:
         raise ValueError(f"unknown model {request.model!r}: expected one of {', '.join(RECIPES)}")
     if request.data is not None and request.images is not None:
-        raise ValueError("--data names BSDS500 and --images your own images; give only one of them")
+        raise ValueError(
+            "--data is for BSDS500 and --images for your own images; give only one of them"
+        )
     if request.images is None and request.crop != _BSDS500_CROP:
         raise ValueError(
-            f"--crop is for --images: the crops of BSDS500 always have {_BSDS500_CROP} x "
+            f"--crop applies to --images only: the crops of BSDS500 always have {_BSDS500_CROP} x "
             f"{_BSDS500_CROP} pixels; leave it out, or give --images"
         )
     one_of("--device", request.device, ("auto", "cpu", "cuda"))
@@ -261,7 +269,7 @@ def _levels(text: str) -> tuple[float, ...]:
         levels = sorted(float(word) for word in text.split(","))
     except ValueError:
         raise ValueError(
-            f"--levels must be numbers with commas between them, such as 10,20,30; got {text!r}"
+            f"--levels must be numbers separated by commas, such as 10,20,30; got {text!r}"
         ) from None
     for level in levels:
         positive_number("each of --levels", level)
@@ -275,14 +283,14 @@ def _phases(text: str) -> tuple[int | None, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word == "all" or (word.isdecimal() and int(word) > 0) for word in words):
         raise ValueError(
-            "--phases must be whole numbers above 0, or all, with commas between them, such as "
-            f"16,all; got {text!r}"
+            "--phases must be positive integers or all, separated by commas, such as 16,all; "
+            f"got {text!r}"
         )
     return tuple(None if word == "all" else int(word) for word in words)
 
 
 def _check_output(request: _Request) -> None:
-    """Refuse a path that no model file can be written to."""
+    """Stop if no model file can be written to the path."""
 
     def refuse(reason: str) -> NoReturn:
         stop(ExitCode.OUTPUT, f"{path}: {reason}")
@@ -292,20 +300,20 @@ def _check_output(request: _Request) -> None:
         refuse("the name of a model file must end in .json")
     with stopping(ExitCode.OUTPUT, OSError):
         if path.is_dir():
-            refuse("is a folder; give the name of a file")
+            refuse("is a folder; give a file name")
         if path.exists() and not path.is_file():
             refuse("is not a regular file and will not be replaced")
         if path.exists() and not request.overwrite:
-            refuse("exists already; give another name, or --overwrite it")
+            refuse("exists already; choose another name, or give --overwrite")
         folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
-            refuse("cannot be written: its folder does not exist; make it first")
+            refuse("cannot be written: its folder does not exist; create it first")
         if not os.access(folder, os.W_OK):
-            refuse("cannot be written: you may not write to its folder")
+            refuse("cannot be written: no permission to write to its folder")
 
 
 def _clean_images(request: _Request) -> CleanImages:
-    """Read the images; what cannot be read or downloaded is bad input."""
+    """Read or download the images; stop with exit code 3 if that fails."""
     from integrodiff.learning import image_folder
 
     if request.images is None:
@@ -319,34 +327,34 @@ def _clean_images(request: _Request) -> CleanImages:
 
 @contextlib.contextmanager
 def _work_folder(request: _Request, plan: Plan) -> Iterator[None]:
-    """Make the folder for the checkpoints; say how to go on if the user interrupts."""
+    """Create the folder for checkpoints; after an interrupt, say how to continue."""
     try:
         plan.work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         stop(
             ExitCode.OUTPUT,
-            f"{plan.work}: the folder for the checkpoints cannot be made: "
-            f"{error.strerror or error}; give another one as --work",
+            f"{plan.work}: the folder for checkpoints cannot be created: "
+            f"{error.strerror or error}; choose another one with --work",
         )
     try:
         yield
     except KeyboardInterrupt:
         if plan.checkpoints():
-            say(f"interrupted; the same command goes on from the last step, kept in {plan.work}")
+            say(f"interrupted; repeat the command to continue from the checkpoint in {plan.work}")
         else:
-            say("interrupted before the first step; the same command starts anew")
+            say("interrupted before the first iteration; nothing was kept")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     finally:
         if request.work is None:
             with contextlib.suppress(OSError):
-                plan.work.rmdir()  # which fails if anything is in it
+                plan.work.rmdir()  # fails unless it is empty
 
 
 def _remove_files_of(plan: Plan) -> None:
-    """Remove what the training of this model left in its folder, and nothing else."""
+    """Remove the checkpoints and logs of this model, and no other files."""
     patterns = (f"{plan.name}-[0-9]*.checkpoint.json", f"{plan.name}-[0-9]*.log.jsonl")
     with contextlib.suppress(OSError):
-        # The last pattern is for checkpoints that a killed program was writing.
+        # The last pattern matches unfinished checkpoints of a killed process.
         for pattern in (*patterns, ".*.part.json"):
             for path in plan.work.glob(pattern):
                 path.unlink()

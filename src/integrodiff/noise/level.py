@@ -1,21 +1,24 @@
-r"""The noise of an image, found from the image itself.
+r"""Estimate the noise of an image from the image itself.
 
-The estimator is that of Liu, Tanaka and Okutomi [1]_: of all 7 x 7 patches take those with weak
-texture, and of their covariance matrix the smallest eigenvalue. A smooth patch varies in few
-directions of the 49-dimensional space, its noise in all of them alike, so in the direction of
-least variance there is noise alone. Which patches are weak depends on the noise level: their
-gradients' sum of squares stays below what noise alone exceeds once in a million times. So the
-two are found in turn.
+The method is that of Liu, Tanaka and Okutomi [1]_: select the 7 x 7 patches with weak texture; the
+smallest eigenvalue of their covariance matrix is the variance of the noise. The structure of smooth
+patches varies in few directions of the 49-dimensional space, whereas noise varies equally in all,
+so the direction of least variance contains noise only. A patch is weak if the sum of its squared
+gradients stays below a threshold that pure noise exceeds with probability 1e-6. The threshold
+depends on the noise level, so selection and estimation alternate.
 
-Three things are added to the published method. The mean of a patch is left out of account, so
-that patches can also be sorted by it: :func:`estimate_poisson_gaussian` finds the noise of dark and
-of bright patches separately, and fits a line to the variances. The smallest eigenvalue of a
-*sampled* covariance is too small by the factor :math:`(1 - \sqrt{49 / n})^2` for n patches
-(Marchenko and Pastur), which matters for small images and is divided out. And patches whose noise
-is cut off are left aside: those that do not vary at all, and those whose mean is within a standard
-deviation of a clipped grey value, black or white.
+There are three additions to the published method:
 
-How far both can be trusted is measured in docs/noise.md.
+- The mean of each patch is subtracted. Patches can then be sorted by their mean:
+  :func:`estimate_poisson_gaussian` estimates the noise of dark and bright patches separately and
+  fits a line to the variances.
+- The smallest eigenvalue of a *sample* covariance of n patches is too small by the factor
+  :math:`(1 - \sqrt{49 / n})^2` (Marchenko and Pastur). This matters for small images and is
+  corrected.
+- Patches with clipped noise are excluded: constant patches, and those whose mean is within one
+  standard deviation of a clipped grey value, black or white.
+
+docs/noise.md measures the errors of both estimators.
 
 .. [1] X. Liu, M. Tanaka, M. Okutomi, "Single-image noise level estimation for blind denoising",
    IEEE Transactions on Image Processing 22 (2013) 5226-5237.
@@ -44,11 +47,11 @@ SIDE = 7
 _DIMENSION = SIDE * SIDE
 _EXCEEDED_BY_NOISE = 1e-6
 _ROUNDS = 2
-# With fewer patches the smallest eigenvalue of their covariance says little.
+# With fewer patches the smallest eigenvalue of their covariance is unreliable.
 _FEWEST_PATCHES = 4 * _DIMENSION
-# More patches than these make an estimate slower, and hardly better.
+# More patches make the estimate slower and hardly more accurate.
 _MOST_PATCHES = 2**18
-# A grey value at the end of the range is clipped if this part of all pixels have it.
+# The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
 _CLIPPED_PART = 0.002
 _CLASSES = 8
 
@@ -62,13 +65,13 @@ def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> floa
         Grey image (rows, columns), or multichannel image with a ``channel_axis``, of at least
         20 x 20 pixels. Integer or real floating point, without NaN or infinite values.
     channel_axis : int, optional
-        Axis of the channels.
+        Axis of the channels; each gets its own estimate.
 
     Returns
     -------
     float, or ndarray of float
         Noise level in the grey levels of the image; with a ``channel_axis`` one for each channel.
-        Zero if there is no noise at all.
+        Zero if there is no noise.
 
     Raises
     ------
@@ -78,7 +81,7 @@ def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> floa
     Notes
     -----
     Noise that is correlated between neighbouring pixels, as after JPEG compression, resampling
-    or demosaicing, is taken for weaker than it is.
+    or demosaicing, is underestimated.
 
     Examples
     --------
@@ -103,14 +106,14 @@ def estimate_poisson_gaussian(
     Parameters
     ----------
     image : array_like
-        As in :func:`estimate_sigma`. It needs dark and bright parts.
+        As in :func:`estimate_sigma`. It must have dark and bright regions.
     channel_axis : int, optional
-        Axis of the channels, which are taken to have the same noise.
+        Axis of the channels, which are assumed to have the same noise.
     offset : float, optional
-        Grey value without light. One image says only ``readout**2 - gain * offset``; with the
-        offset given, this says the readout noise. Without it the offset is taken for zero, or if
-        that is impossible, since there are grey values below it, the readout noise is. The
-        stabilised image is the same either way.
+        Grey value without light. One image determines only ``readout**2 - gain * offset``, so
+        the readout noise follows if the offset is given. Otherwise the offset is set to zero, or,
+        where grey values are negative or the fit requires it, the readout noise is. The
+        stabilised image is the same in both cases.
 
     Raises
     ------
@@ -119,8 +122,8 @@ def estimate_poisson_gaussian(
 
     Notes
     -----
-    Patches are sorted by their mean into eight classes; the variance of the noise in each of
-    them is found as in :func:`estimate_sigma`, and a line through them by robust least squares.
+    Patches are sorted by their mean into eight classes. The variance of the noise in each class
+    is estimated as in :func:`estimate_sigma`, and a line is fitted by robust least squares.
     """
     known = None if offset is None else finite_number("offset", offset)
     array = _checked(image, channel_axis).astype(np.float64)
@@ -135,7 +138,7 @@ def estimate_poisson_gaussian(
 
 
 def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
-    """Return the image as an array; refuse what has no noise level."""
+    """Return the image as an array; refuse invalid types, shapes and values."""
     array = array_image(image, channel_axis=channel_axis).array
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise NotFiniteError("image has NaN or infinite values; replace them first")
@@ -144,7 +147,7 @@ def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
 
 def _sigma_of(image: NDArray[Any]) -> float:
     """Estimate the noise level of one channel."""
-    # On the scale of the image itself squares could overflow, or vanish.
+    # Scaled to [0, 1], since squares of the original values could overflow or underflow.
     smallest, span = float(image.min()), float(np.ptp(image.astype(np.float64)))
     if span == 0:
         return 0.0
@@ -155,15 +158,15 @@ def _sigma_of(image: NDArray[Any]) -> float:
     darkest = 0.0 if np.mean(scaled == 0) > _CLIPPED_PART else -math.inf
     brightest = 1.0 if np.mean(scaled == 1) > _CLIPPED_PART else math.inf
     weak = _weak_patches(patches, texture, darkest, brightest)
-    # The factor is that of all patches. Where texture leaves few of them, the eigenvalue is
-    # smaller still, but texture among those that are left makes it larger: see docs/noise.md.
+    # The factor for all patches, not only the weak ones: few weak patches make the eigenvalue
+    # smaller, but texture that remains among them makes it larger; see docs/noise.md.
     return span * math.sqrt(least_variance(weak)) / sampling_factor(len(texture))
 
 
 def _weak_patches(
     patches: Floats, texture: Floats, darkest: float = -math.inf, brightest: float = math.inf
 ) -> Floats:
-    """Return the patches with weak texture, none of them at a clipped grey value."""
+    """Return the patches with weak texture whose mean is not near a clipped grey value."""
     means = patches.mean(axis=1)
     weak = patches
     for _ in range(_ROUNDS):
@@ -181,7 +184,7 @@ def _weak_patches(
 
 
 def _variances_by_brightness(image: Floats) -> Floats:
-    """Return mean, variance of the noise and number of patches for classes of brightness."""
+    """Return mean, noise variance and number of patches for each brightness class."""
     patches, texture = patches_of(image)
     order = np.argsort(patches.mean(axis=1))
     rows = []
@@ -201,13 +204,15 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
 
     unknown = "give the gain, offset and readout noise, or the noise level of Gaussian noise"
     if len(means) < 3 or np.ptp(means) == 0:
-        raise ValueError(f"this image has too few grey values to estimate the gain; {unknown}")
+        raise ValueError(
+            f"this image has too few brightness levels to estimate the gain; {unknown}"
+        )
     weights = np.sqrt(counts / counts.max())
     unit, floor = variances.max(), 1e-9
     slope, intercept = np.polyfit(means, variances / unit, 1)
 
     def misfits(line: Floats) -> Floats:
-        # The variance of a variance is proportional to its square, so logarithms count alike.
+        # The standard error of a variance is proportional to it, so residuals are logarithmic.
         fitted = np.maximum(line[0] * means + line[1], floor)
         return np.asarray(weights * np.log(fitted / (variances / unit)))
 
@@ -218,20 +223,20 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
 
 
 def patches_of(image: Floats) -> tuple[Floats, Floats]:
-    """Return patches as rows, and how much texture each has, the sum of its squared gradients.
+    """Return patches as rows, and the texture of each: the sum of its squared gradients.
 
-    Patches that do not vary at all have no noise, and are left out.
+    Constant patches are left out, since their noise was clipped.
 
     Raises
     ------
     ValueError
-        If the image has too few patches for any statistics.
+        If the image has too few patches for an estimate.
     """
     count = math.prod(max(length - SIDE + 1, 0) for length in image.shape)
     if count < _FEWEST_PATCHES:
         raise ValueError(
             f"an image of {image.shape[0]} x {image.shape[1]} pixels is too small to estimate "
-            "its noise, which takes 20 x 20; give sigma"
+            "its noise; at least 20 x 20 are needed. Otherwise give sigma"
         )
     stride = math.ceil(math.sqrt(count / _MOST_PATCHES))
     across, down = (_squared_central_differences(image, axis) for axis in (1, 0))
@@ -243,23 +248,24 @@ def patches_of(image: Floats) -> tuple[Floats, Floats]:
 
 
 def least_variance(patches: Floats) -> float:
-    """Return the smallest eigenvalue of the covariance of patches, but for that of their means."""
+    """Return the smallest eigenvalue of the covariance of patches without their means."""
     without_means = patches - patches.mean(axis=1, keepdims=True)
     eigenvalues = np.linalg.eigvalsh(np.cov(without_means, rowvar=False))
-    return max(float(eigenvalues[1]), 0.0)  # the first, zero, belongs to the means
+    return max(float(eigenvalues[1]), 0.0)  # the first is zero: means are subtracted
 
 
 def sampling_factor(count: int) -> float:
-    """Return how much too small the noise level comes out of that many patches."""
+    """Return the factor by which this many patches underestimate the noise level."""
     return 1 - math.sqrt(_DIMENSION / count)
 
 
 @cache
 def weak_texture() -> float:
-    """Return the texture of a patch of pure noise that is hardly ever exceeded.
+    """Return the texture that a patch of pure noise exceeds with probability 1e-6.
 
-    For noise of variance one it is a quadratic form in 49 normal variables with the matrix
-    ``forms``; as in the paper it is taken for gamma distributed, by the matrix's rank and trace.
+    For noise of variance one, texture is a quadratic form in 49 normal variables with the matrix
+    ``forms``. As in [1]_, its distribution is approximated by a gamma distribution with the
+    rank and trace of that matrix.
     """
     from scipy.special import gammainccinv
 
@@ -272,7 +278,7 @@ def weak_texture() -> float:
 
 
 def _squared_central_differences(image: Floats, axis: int) -> Floats:
-    """Return the squares of central differences, two fewer than there are pixels."""
+    """Return the squared central differences, two fewer than pixels along the axis."""
     length = image.shape[axis]
     ahead, behind = (
         np.take(image, range(first, length - 2 + first), axis=axis) for first in (2, 0)

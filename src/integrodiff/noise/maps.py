@@ -1,4 +1,4 @@
-"""Noise levels that vary over the image."""
+"""Maps of noise levels, for noise that varies over the image."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _QUIETEST = 1e-3
-"""Smallest relative level; below it nothing moves anyway."""
+"""Lower bound of relative levels; below it the image hardly changes."""
 
 
 class NoiseMap(NamedTuple):
-    """A noise level for every pixel.
+    """Noise levels of all pixels, split into their root mean square and relative levels.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class NoiseMap(NamedTuple):
 
     @property
     def loudest(self) -> float:
-        """The highest level relative to the mean, which is one if all levels are zero."""
+        """Highest level relative to ``mean``; one if all levels are zero."""
         return 1.0 if self.relative is None else float(self.relative.max())
 
 
@@ -45,7 +45,7 @@ def noise_map(levels: NDArray[Any]) -> NoiseMap:
     """
     levels = levels.astype(np.float64)
     if not np.isfinite(levels).all() or (levels < 0).any():
-        raise ValueError("a map of noise levels must be finite and nowhere negative")
+        raise ValueError("a map of noise levels must be finite and nonnegative")
     if not levels.size:
         return NoiseMap(0.0, 0.0, 0.0, None)
     mean = float(np.sqrt(np.mean(levels**2)))

@@ -1,18 +1,18 @@
-r"""Noise of counted photons: the generalised Anscombe transform and its exact unbiased inverse.
+r"""Photon noise: the generalised Anscombe transform and its exact unbiased inverse.
 
 A detector turns a mean number y of photons into the grey value
 
 .. math:: x = g\,p + o + r\,n, \qquad p \sim \mathrm{Poisson}(y), \quad n \sim N(0, 1)
 
-with gain g, offset o and readout noise r. Its variance grows with the signal. In counts,
+with gain g, offset o and readout noise r. Its variance grows with the signal. In photons,
 :math:`z = (x - o) / g` and :math:`\sigma = r / g`, the transform
 
 .. math:: f(z) = 2 \sqrt{\max(z + 3/8 + \sigma^2,\, 0)}
 
-makes the variance nearly one everywhere [1]_. The denoised image is an estimate of
-:math:`E f(z)`, which is not :math:`f(y)`: the exact unbiased inverse is therefore that of the
-function :math:`y \mapsto E f(z)` [2]_, [3]_. It is computed here by numerical integration, to
-about six digits (``tests/test_anscombe.py``), once for each :math:`\sigma`.
+makes the variance approximately one everywhere [1]_. The denoised image estimates
+:math:`E f(z)`, which differs from :math:`f(y)`, so the unbiased inverse is the inverse of
+:math:`y \mapsto E f(z)` [2]_, [3]_. It is tabulated by numerical integration, once for each
+:math:`\sigma`, to about six digits (``tests/unit/test_anscombe.py``).
 
 .. [1] J.-L. Starck, F. Murtagh, A. Bijaoui, "Image Processing and Data Analysis", Cambridge 1998.
 .. [2] M. Mäkitalo, A. Foi, "Optimal inversion of the Anscombe transformation in low-count Poisson
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.floating[Any]]
 
-# Above this many photons the asymptotic inverse is exact to seven digits, below it a table is.
+# Below this many photons the inverse is interpolated from a table; above, the asymptotic
+# inverse is exact to seven digits.
 _LARGEST_COUNT = 400.0
 _TABLE_LENGTH = 400
 _NODES = 160
@@ -52,7 +53,7 @@ class PoissonGaussian:
     Attributes
     ----------
     gain : float
-        Grey levels for each photon.
+        Grey levels per photon.
     offset : float
         Grey value without light.
     readout : float
@@ -73,12 +74,12 @@ class PoissonGaussian:
         return np.asarray(self.gain * np.maximum(signal - self.offset, 0) + self.readout**2)
 
     def stabilise(self, image: FloatArray) -> FloatArray:
-        """Return the generalised Anscombe transform; its noise has variance one, nearly."""
+        """Return the generalised Anscombe transform, whose noise has variance close to one."""
         counts = (image - self.offset) / self.gain
         return np.asarray(2 * np.sqrt(np.maximum(counts + _shift(self._sigma), 0)), image.dtype)
 
     def restore(self, stabilised: FloatArray) -> FloatArray:
-        """Return the signal whose stabilised image has these values in the mean."""
+        """Return the signal whose stabilised values have these means."""
         counts = unbiased_inverse(stabilised.astype(np.float64), self._sigma)
         return np.asarray(self.gain * counts + self.offset, stabilised.dtype)
 
@@ -106,10 +107,10 @@ class UnknownDetector:
 
 
 def expected_transform(counts: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    """Return the mean of the transform, for mean numbers of photons (one axis).
+    """Return the mean of the transform for each mean number of photons (a 1-D array).
 
-    The Poisson distribution is summed where it matters, the Gaussian one integrated over the
-    square root itself, in which the integrand is smooth.
+    The sum over the Poisson distribution is truncated. The integral over the Gaussian uses the
+    square root as its variable, in which the integrand is smooth.
     """
     from scipy.special import gammaln, xlogy
 
@@ -123,15 +124,15 @@ def expected_transform(counts: NDArray[np.float64], sigma: float) -> NDArray[np.
 
 
 def unbiased_inverse(values: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    """Return the mean numbers of photons that the transform has these mean values for.
+    """Return the mean numbers of photons for which the transform has these mean values.
 
-    Below the value of no photons at all the result is zero.
+    Values below that of zero photons give zero.
     """
     table = _inverse_table(sigma)
     lowest, highest = float(table.x[0]), float(table.x[-1])
     inside = np.clip(values, lowest, highest)
     counts = (table(inside) / 2) ** 2 - _shift(sigma)
-    # What the inverse tends to for many photons; at the end of the table it is already there.
+    # The limit of the inverse for many photons, reached at the end of the table.
     asymptotic = values**2 / 4 - 1 / 8 - sigma**2
     return np.where(values > highest, asymptotic, np.maximum(counts, 0))
 
@@ -158,9 +159,9 @@ def _gaussian_means(arguments: NDArray[np.float64], sigma: float) -> NDArray[np.
 
 @lru_cache(maxsize=16)
 def _inverse_table(sigma: float) -> CubicSpline:
-    """Return twice the root of counts plus shift as a function of the mean of the transform.
+    """Return ``2 sqrt(counts + shift)`` as a function of the mean of the transform.
 
-    The two are almost the same, so the interpolation of one by the other loses nothing.
+    The two are nearly equal, so the function is almost linear and interpolation is accurate.
     """
     from scipy.interpolate import CubicSpline
 

@@ -1,1 +1,1 @@
-"""Pictures and measures of quality: compare, explain, demo."""
+"""Pictures and quality measures for ``compare``, ``explain`` and ``demo``."""

@@ -1,4 +1,4 @@
-"""What ``integrodiff compare`` measures and draws."""
+"""PSNR, SSIM and the picture of ``integrodiff compare``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from integrodiff.viz.sheet import Tile, magnified, sheet
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# Panels are magnified until their longer side has about this many pixels, or made smaller.
+# Longer side of a panel in pixels; images are magnified or reduced to about this size.
 _PANEL = 640
-# Removed noise is drawn around grey; this many standard deviations are black and white.
+# The difference is centred on mid-grey; black and white are this many standard deviations away.
 _DEVIATIONS = 4.0
-# The part that is shown enlarged, relative to the shorter side, and in pixels.
+# Side of the enlarged square: as a part of the shorter side, and its limits in pixels.
 _ZOOM_PART, _SMALLEST_ZOOM, _LARGEST_ZOOM = 1 / 4, 48, 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """How close an image is to a clean one; PSNR in dB."""
+    """PSNR in dB and SSIM of an image, compared with a clean one."""
 
     psnr: float
     ssim: float
@@ -31,24 +31,24 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """A square part of an image, in pixels."""
+    """A square region of an image, in pixels."""
 
     top: int
     left: int
     size: int
 
     def of(self, image: NDArray[Any]) -> NDArray[Any]:
-        """Return that part."""
+        """Return the region of an image, as a view."""
         return image[self.top : self.top + self.size, self.left : self.left + self.size]
 
 
 def quality(image: NDArray[Any], clean: NDArray[Any], data_range: float) -> Quality:
-    """Return PSNR and SSIM of an image, grey or with channels last."""
+    """Return PSNR and SSIM of a grey image, or of one with its samples last."""
     return Quality(psnr=psnr(image, clean, data_range), ssim=ssim(image, clean, data_range))
 
 
 def busiest_region(image: NDArray[Any]) -> Region:
-    """Return the square with the most structure: where gradients are largest in the mean."""
+    """Return the square with the largest mean gradient magnitude."""
     from scipy.ndimage import uniform_filter
 
     grey = image.astype(np.float64) if image.ndim == 2 else image.mean(axis=-1)
@@ -56,7 +56,7 @@ def busiest_region(image: NDArray[Any]) -> Region:
     size = min(max(round(_ZOOM_PART * shorter), _SMALLEST_ZOOM), _LARGEST_ZOOM, shorter)
     steps = [np.gradient(grey, axis=axis) if grey.shape[axis] > 1 else 0 * grey for axis in (0, 1)]
     strength = uniform_filter(np.hypot(*steps), size, mode="constant")
-    # Only squares that lie in the image; the filter gives the mean around a pixel.
+    # The filter centres its window on a pixel; keep the windows that lie inside the image.
     rows, columns = (length - size + 1 for length in grey.shape)
     start = size // 2
     inside = strength[start : start + rows, start : start + columns]
@@ -71,16 +71,16 @@ def comparison_sheet(
     region: Region,
     data_range: float,
 ) -> NDArray[np.uint8]:
-    """Return one picture of both images, the difference, the clean image, and all of it enlarged.
+    """Return a sheet with both images, their difference, the clean image, and enlarged squares.
 
     Parameters
     ----------
     before, after, clean : ndarray
         Images of the same shape, grey or with three channels last.
     region : Region
-        What is shown enlarged in the lower row, and framed in the upper one.
+        Framed in the upper row, enlarged in the lower one.
     data_range : float
-        For the PSNR that is written above the images.
+        Grey range for the PSNR in the labels.
     """
     removed = before.astype(np.float64) - after.astype(np.float64)
     images = {"before": before, "after": after} | ({} if clean is None else {"clean": clean})
@@ -107,11 +107,11 @@ def comparison_sheet(
 
 
 def _display_range(*images: NDArray[Any]) -> tuple[float, float]:
-    """Return the grey values for black and white, the same for all images."""
+    """Return the grey values drawn as black and white, common to all images."""
     if all(image.dtype == np.uint8 for image in images):
         return 0.0, 255.0
-    # Noise and single hot pixels must not make everything else dark: the last image is the
-    # clean or the denoised one.
+    # Noise and hot pixels must not stretch the range, so the last image, the clean or denoised
+    # one, determines it.
     low, high = np.percentile(images[-1].astype(np.float64), [0.1, 99.9])
     return (float(low), float(high)) if high > low else (float(low), float(low) + 1)
 
@@ -122,7 +122,7 @@ def _as_bytes(image: NDArray[Any], black: float, white: float) -> NDArray[np.uin
 
 
 def _framed(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]:
-    """Draw a yellow frame of one pixel around a part, on a copy in colour."""
+    """Return a colour copy of the image with a yellow frame around the region."""
     coloured = image[..., None].repeat(3, axis=-1) if image.ndim == 2 else image.copy()
     top, left = max(region.top - 1, 0), max(region.left - 1, 0)
     bottom, right = (
@@ -136,7 +136,7 @@ def _framed(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]:
 
 
 def _panel(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Magnify a small image by a whole number, or make a large one smaller by averaging."""
+    """Magnify a small image by an integer factor, or reduce a large one by averaging."""
     from PIL import Image
 
     longer = max(image.shape[:2])

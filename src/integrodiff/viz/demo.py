@@ -1,4 +1,4 @@
-"""What ``integrodiff demo`` computes and draws."""
+"""Results and picture of ``integrodiff demo``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = (slice(60, 284), slice(130, 354))
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One image of the comparison, and how good it is."""
+    """One image of the comparison with its quality measures."""
 
     title: str
     image: NDArray[Any]
@@ -34,23 +34,23 @@ class Panel:
 
 
 def panels(sigma: float, *, seed: int, engine: str) -> list[Panel]:
-    """Return the clean and the noisy sample image, and the results of all models.
+    """Return the clean and the noisy sample image, and the results of the models.
 
     Parameters
     ----------
     sigma : float
-        Standard deviation of the noise that is added; the sum is not clipped.
+        Standard deviation of the added noise; noisy values are not clipped.
     seed : int
         Seed of the noise.
     engine : str
-        Who computes.
+        Compute backend.
     """
     from skimage.data import camera
 
     clean = camera().astype(np.float32)
     noise = np.random.default_rng(seed).normal(0, sigma, clean.shape)
     noisy = (clean + noise).astype(np.float32)
-    # Whatever an engine does only once, such as importing PyTorch, is no part of the times.
+    # Warm-up, so that the times exclude one-time work such as importing PyTorch.
     denoise(noisy[:16, :16], sigma, model="pm", data_range=_PEAK, engine=engine)
     results = [Panel(title="clean", image=clean), _measured("noisy", noisy, clean)]
     for name in _MODELS:
@@ -62,7 +62,7 @@ def panels(sigma: float, *, seed: int, engine: str) -> list[Panel]:
 
 
 def comparison(results: list[Panel]) -> NDArray[np.uint8]:
-    """Return all panels on one white sheet, with a label above each; grey, of 8 bits."""
+    """Return all panels on one white sheet, each with a label; 8-bit grey."""
     tiles = []
     for panel in results:
         shown = np.rint(panel.image[_SHOWN]).clip(0, _PEAK).astype(np.uint8)
@@ -72,5 +72,5 @@ def comparison(results: list[Panel]) -> NDArray[np.uint8]:
 
 
 def _measured(title: str, image: NDArray[Any], clean: NDArray[Any]) -> Panel:
-    """Return the panel of an image with its distance from the clean one."""
+    """Return the panel of an image with its PSNR and SSIM."""
     return Panel(title=title, image=image, psnr=psnr(image, clean), ssim=ssim(image, clean))

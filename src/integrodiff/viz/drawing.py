@@ -1,4 +1,4 @@
-"""Matplotlib, loaded only when something is drawn, and without any window."""
+"""Matplotlib figures without a window system; Matplotlib is imported only when drawing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of that size in inches."""
+    """Return an empty figure; width and height in inches."""
     from matplotlib.figure import Figure
 
-    # Without pyplot a figure belongs to no window system, and Agg draws it.
+    # A figure created without pyplot needs no window system; Agg renders it.
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(
     figure: Figure, path: Path, *, dots_per_inch: int = 150, overwrite: bool = True
 ) -> Path:
-    """Write a figure as PNG, whole or not at all; return the path."""
+    """Write a figure as PNG atomically; return the path."""
     with atomic_write(path, overwrite=overwrite) as temporary:
         figure.savefig(temporary, format="png", dpi=dots_per_inch)
     return path

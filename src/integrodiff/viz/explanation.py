@@ -1,6 +1,6 @@
-"""What a model does to one image: its structure, its diffusivities, and its steps.
+"""Structure tensor, diffusivities and intermediate images of a model on one image.
 
-Everything here is computed by the stages themselves; see :mod:`integrodiff.stages.step`.
+All of them are computed by the stages, see :mod:`integrodiff.stages.step`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Structure:
-    """The multiscale structure tensor, in words.
+    """Strength, coherence and orientation of the multiscale structure tensor.
 
     Attributes
     ----------
     strength : ndarray
-        Square root of the larger eigenvalue: how steep the image is across structures, in grey
-        levels per pixel.
+        Square root of the larger eigenvalue: the gradient across structures, in grey levels per
+        pixel.
     coherence : ndarray
-        Difference of the eigenvalues over their sum, from 0 (no direction, as in flat parts and
-        at corners) to 1 (a straight edge or line).
+        Difference of the eigenvalues over their sum, from 0 (no direction: flat regions and
+        corners) to 1 (one direction: a straight edge or line).
     orientation : ndarray
         Direction along structures, from 0 to pi: 0 is horizontal, and pi / 2 vertical.
     """
@@ -48,16 +48,16 @@ class Structure:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Diffusivity:
-    """How freely grey values flow at one scale: 1 without any obstacle, 0 not at all.
+    """Diffusivity of a term at one scale, from 0 (no flow) to 1 (free flow).
 
     Attributes
     ----------
     order : int
         Order of the derivatives.
     scale, contrast, weight : float
-        Smoothing scale in pixels, contrast parameter, and weight of the flow.
+        Smoothing scale in pixels, contrast parameter, and weight of the flux.
     across, along : ndarray
-        Across and along structures. An isotropic term has the same in both directions.
+        Diffusivity across and along structures; equal for isotropic terms.
     """
 
     order: int
@@ -70,7 +70,7 @@ class Diffusivity:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """All that a picture of the process needs, on the scale [0, 255].
+    """Data for the picture of ``integrodiff explain``; grey values on the scale [0, 255].
 
     Attributes
     ----------
@@ -79,13 +79,13 @@ class Explanation:
     evolution : Evolution
         The process.
     images : list of ndarray
-        The image before the first step and after each; of several channels, the mean.
+        The image before the first step and after each step; the mean of several channels.
     step : int
-        How many steps were done when structure and diffusivities were taken.
+        Number of steps before structure and diffusivities were computed.
     structure : Structure
-        Of the image at that step.
+        Structure of the image at that step.
     diffusivities : list of Diffusivity
-        For every term and every scale at which it has a flow.
+        One for every term and every scale at which it has a flux.
     """
 
     sigma: float
@@ -97,12 +97,12 @@ class Explanation:
 
     @property
     def removed(self) -> list[float]:
-        """Standard deviation of what was removed, before the first step and after each."""
+        """Standard deviation of the removed part, before the first step and after each."""
         return [float((image - self.images[0]).std()) for image in self.images]
 
     @property
     def changes(self) -> list[float]:
-        """Root mean square of what each step changed."""
+        """Root mean square change of each step."""
         pairs = zip(self.images[1:], self.images[:-1], strict=True)
         return [float(np.sqrt(np.mean((after - before) ** 2))) for after, before in pairs]
 
@@ -115,7 +115,7 @@ def explain(
     step: int | None = None,
     engine: str = "auto",
 ) -> Explanation:
-    """Return what a model does to an image.
+    """Run a model on an image and record its structure, diffusivities and steps.
 
     Parameters
     ----------
@@ -126,10 +126,10 @@ def explain(
     model : Model
         The model.
     step : int, optional
-        After how many steps to look at structure and diffusivities, from 0 to before the last;
-        after half of them if not given.
+        Number of steps before structure and diffusivities are computed, at least 0 and less than
+        the number of steps of the model; half of that by default.
     engine : str
-        Who computes the steps.
+        Compute backend of the steps.
     """
     evolution = model.evolution(sigma)
     step = evolution.steps // 2 if step is None else step
@@ -156,14 +156,14 @@ def explain(
 def _structure(smoothed: list[Floats], terms: tuple[Term, ...]) -> Structure:
     """Describe the structure tensor of the first term of order one.
 
-    An isotropic term uses its trace alone; there is a tensor all the same.
+    For an isotropic term, which uses only the trace, the tensor is computed as well.
     """
     first = next((term for term in terms if term.derivatives.order == 1), None)
     first = first or replace(terms[0], derivatives=HaarGradient())
     first = replace(first, coupling=replace(first.coupling, kind="tensor"))
     tensor = coupling_field(smoothed, first)
     larger, smaller = _eigenvalues(tensor)
-    smaller = np.maximum(smaller, 0)  # below zero by rounding alone
+    smaller = np.maximum(smaller, 0)  # negative only by rounding
     total = larger + smaller
     coherence = np.divide(larger - smaller, total, out=np.zeros_like(total), where=total > 0)
     # Half the angle of (xx - yy, 2 xy) is the direction across structures; along is normal to it.

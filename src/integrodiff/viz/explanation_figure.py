@@ -1,4 +1,4 @@
-"""The picture of an :class:`~integrodiff.viz.explanation.Explanation`, by Matplotlib."""
+"""Draw an :class:`~integrodiff.viz.explanation.Explanation` with Matplotlib."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TITLE, _SMALL = 10, 8
 
 
 def draw(explanation: Explanation, title: str) -> Figure:
-    """Return the figure: the image, its structure, its diffusivities, and its steps."""
+    """Return a figure with the image, its structure, the diffusivities and the steps."""
     height, width = explanation.images[0].shape
     shape = min(max(height / width, 0.4), 2.0)
     rows = _rows_of_diffusivities(explanation)
@@ -50,21 +50,23 @@ def draw(explanation: Explanation, title: str) -> Figure:
 
 
 def _draw_images(part: SubFigure, explanation: Explanation) -> None:
-    """Draw the image, the result, and what was removed."""
+    """Draw the input, the result and their difference."""
     before, after = explanation.images[0], explanation.images[-1]
     removed = before - after
-    _heading(part, "What goes in, what comes out, and what is removed")
+    _heading(part, "Input, result and difference")
     axes = part.subplots(1, 4)
     _show(axes[0], before, "input", grey=True)
     _show(axes[1], after, f"after {len(explanation.images) - 1} steps", grey=True)
     reach = 4 * explanation.sigma
-    text = f"removed: standard deviation {removed.std():.1f}"
+    text = f"difference, standard deviation {removed.std():.1f}"
     _show(axes[2], removed, text, cmap="gray", vmin=-reach, vmax=reach)
     axes[3].hist(removed.ravel(), bins=100, range=(-reach, reach), density=True, color="0.6")
     grey = np.linspace(-reach, reach, 200)
     normal = np.exp(-((grey / explanation.sigma) ** 2) / 2)
     axes[3].plot(grey, normal / (explanation.sigma * np.sqrt(2 * np.pi)), "C3", linewidth=1)
-    axes[3].set_title(f"removed (grey), and noise of {explanation.sigma:.3g} (line)", fontsize=9)
+    axes[3].set_title(
+        f"difference (grey) and Gaussian, sigma {explanation.sigma:.3g} (line)", fontsize=9
+    )
     axes[3].set_yticks([])
     axes[3].tick_params(labelsize=_SMALL)
     axes[3].set_xlabel("grey levels", fontsize=_SMALL)
@@ -74,18 +76,20 @@ def _draw_structure(part: SubFigure, explanation: Explanation) -> None:
     """Draw strength, coherence and orientation of the structure tensor."""
     structure = explanation.structure
     when = "input" if explanation.step == 0 else f"image after step {explanation.step}"
-    _heading(part, f"What the multiscale structure tensor sees in the {when}")
+    _heading(part, f"Multiscale structure tensor of the {when}")
     axes = part.subplots(1, 4)
     highest = float(np.percentile(structure.strength, 99.5)) or 1.0
     _show(
-        axes[0], structure.strength, "strength of edges [grey levels / pixel]",
+        axes[0], structure.strength, "edge strength [grey levels / pixel]",
         cmap="magma", vmin=0, vmax=highest, bar=part,
     )  # fmt: skip
     _show(
         axes[1], structure.coherence, "coherence: 0 no direction, 1 one direction",
         cmap="viridis", vmin=0, vmax=1, bar=part,
     )  # fmt: skip
-    _show(axes[2], orientation_picture(structure, highest), "orientation, where edges are strong")
+    _show(
+        axes[2], orientation_picture(structure, highest), "orientation (hue), strength (brightness)"
+    )
     _draw_wheel(axes[3])
 
 
@@ -101,23 +105,23 @@ def orientation_picture(structure: Structure, highest: float) -> NDArray[np.floa
 
 
 def _draw_wheel(axes: Axes) -> None:
-    """Draw which colour stands for which orientation: a star of lines."""
+    """Draw the colour code of the orientation: a star of lines."""
     from matplotlib.colors import hsv_to_rgb
 
     for angle in np.linspace(0, np.pi, 24, endpoint=False):
         x, y = np.cos(angle), np.sin(angle)
-        # The rows of an image count downwards, and so do the angles.
+        # Rows are counted downwards, so angles are too.
         colour = tuple(hsv_to_rgb([angle / np.pi, 1, 1]))
         axes.plot([-x, x], [y, -y], color=colour, linewidth=5, solid_capstyle="round")
     axes.set_aspect("equal")
     axes.set_xlim(-1.6, 1.6)
     axes.set_ylim(-1.6, 1.6)
-    axes.set_title("colour of an edge that runs this way", fontsize=9)
+    axes.set_title("colour code of the orientation", fontsize=9)
     axes.set_axis_off()
 
 
 def _rows_of_diffusivities(explanation: Explanation) -> list[tuple[str, list[Diffusivity]]]:
-    """Return headings and the scales to draw below each; isotropic terms need one row only."""
+    """Return the rows of diffusivities with their headings; isotropic terms have one row."""
     rows: list[tuple[str, list[Diffusivity]]] = []
     orders = sorted({item.order for item in explanation.diffusivities})
     for order in orders:
@@ -143,7 +147,7 @@ def _draw_diffusivities(
     part: SubFigure, heading: str, row: Sequence[Diffusivity], columns: int
 ) -> None:
     """Draw one row of diffusivities."""
-    _heading(part, f"{heading}: dark stops, bright flows")
+    _heading(part, f"{heading}: dark 0 (no flow), bright 1 (free flow)")
     axes = part.subplots(1, columns, squeeze=False)[0]
     for item, place in zip(row, axes, strict=False):
         text = (
@@ -155,8 +159,8 @@ def _draw_diffusivities(
 
 
 def _draw_snapshots(part: SubFigure, explanation: Explanation) -> None:
-    """Draw the image at some of the steps."""
-    _heading(part, "How the image evolves over the steps")
+    """Draw the image after some of the steps."""
+    _heading(part, "Evolution of the image")
     count = _snapshot_count(explanation)
     axes = part.subplots(1, count, squeeze=False)[0]
     for place, step in zip(axes, _spread(len(explanation.images), count), strict=True):
@@ -165,20 +169,20 @@ def _draw_snapshots(part: SubFigure, explanation: Explanation) -> None:
 
 
 def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
-    """Draw the numbers of the process and what the steps do."""
+    """Plot the effect of each step, and weights and contrasts over the scales."""
     from matplotlib.ticker import NullFormatter
 
-    _heading(part, "In numbers")
+    _heading(part, "Steps and parameters")
     axes = part.subplots(1, 4)
     steps = range(len(explanation.images))
     axes[0].plot(steps, explanation.removed, "o-", markersize=3)
     axes[0].axhline(explanation.sigma, color="C3", linewidth=1, label="noise level")
     axes[0].legend(fontsize=_SMALL)
-    _label(axes[0], "standard deviation of what is removed", "step", "grey levels")
+    _label(axes[0], "standard deviation of the removed part", "step", "grey levels")
     axes[0].set_ylim(bottom=0)
     axes[1].plot(steps[1:], explanation.changes, "o-", markersize=3)
     axes[1].set_ylim(bottom=0)
-    _label(axes[1], "root mean square of one step's change", "step", "grey levels")
+    _label(axes[1], "root mean square change of each step", "step", "grey levels")
     for order in sorted({item.order for item in explanation.diffusivities}):
         items = [item for item in explanation.diffusivities if item.order == order]
         scales = [item.scale for item in items]
@@ -191,7 +195,7 @@ def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
             place.set_yscale("log")
             for axis in (place.xaxis, place.yaxis):
                 axis.set_minor_formatter(NullFormatter())
-    _label(axes[2], "weight of each scale in the flow", "scale [pixels]", "")
+    _label(axes[2], "weight of each scale in the flux", "scale [pixels]", "")
     _label(axes[3], "contrast parameter of each scale", "scale [pixels]", "grey levels / pixel")
     axes[2].legend(fontsize=_SMALL)
 
@@ -226,5 +230,5 @@ def _snapshot_count(explanation: Explanation) -> int:
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """Return up to ``count`` whole numbers below ``length``, the first and the last among them."""
+    """Return up to ``count`` evenly spaced indices below ``length``, with the first and last."""
     return sorted({round(float(x)) for x in np.linspace(0, length - 1, min(count, length))})

@@ -19,14 +19,14 @@ _FONT_SIZE, _SMALLEST_FONT = 24, 12
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """An image of 8 bits with what is written above it.
+    """An 8-bit image with a label above it.
 
     Attributes
     ----------
     pixels : ndarray
         ``(row, column)``, or ``(row, column, 3)`` in colour.
     left, right : str
-        Written above the image, at its left and right end.
+        Parts of the label, aligned to the left and the right.
     """
 
     pixels: NDArray[np.uint8]
@@ -35,10 +35,10 @@ class Tile:
 
 
 def sheet(rows: Sequence[Sequence[Tile]]) -> NDArray[np.uint8]:
-    """Return rows of tiles on one sheet, in colour if any of them is.
+    """Arrange rows of tiles on one sheet, in colour if any tile is.
 
-    Columns and rows are as wide and as high as the largest tile in them. A label that is too
-    long for its tile is written smaller, and if that is not enough, its column becomes wider.
+    Columns and rows are as wide and as high as their largest tile. A label that is too long for
+    its tile is set in smaller type; if that is not enough, the column is widened.
     """
     from PIL import Image
     from PIL.ImageDraw import Draw
@@ -70,7 +70,7 @@ def _width(tile: Tile) -> int:
 
 
 def _write_label(draw: ImageDraw, tile: Tile, x: float, middle: float) -> None:
-    """Write both texts above a tile, in the largest type that leaves room between them."""
+    """Write the label above a tile, in the largest type that fits."""
     from PIL import ImageFont
 
     width = _width(tile)
@@ -82,7 +82,7 @@ def _write_label(draw: ImageDraw, tile: Tile, x: float, middle: float) -> None:
 
 
 def _label_width(tile: Tile, size: int) -> int:
-    """Return how many pixels the texts above a tile need."""
+    """Return the width in pixels of the label of a tile."""
     from PIL import ImageFont
 
     font = ImageFont.load_default(size=size)
@@ -90,5 +90,5 @@ def _label_width(tile: Tile, size: int) -> int:
 
 
 def magnified(image: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
-    """Return every pixel as a square: interpolation would smooth what is to be seen."""
+    """Repeat every pixel; interpolation would smooth the noise that is to be seen."""
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
