@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import tifffile
 from command_line import run
+from image_writers import write_array
 from numpy.typing import NDArray
 from PIL import Image
 
 import integrodiff
 from integrodiff import PoissonGaussian
+from integrodiff.io import read_image
 
 
 def clean_image() -> NDArray[np.float64]:
@@ -81,6 +83,28 @@ def test_colour(tmp_path: Path, colour: Any) -> None:
     assert result.exit_code == 0
     expected = integrodiff.denoise(noisy, 20, channel_axis=-1, colour=colour, engine="numpy")
     assert np.array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
+
+
+@pytest.mark.parametrize("form", ["ome.tif", "zarr"])
+def test_channels_of_a_file_have_their_own_noise_level(tmp_path: Path, form: str) -> None:
+    """A dim and a bright channel over three frames; one median would leave the bright one noisy."""
+    rng = np.random.default_rng(0)
+    dim, bright = clean_image() / 8 + 20, 12.0 * clean_image()
+    frames = [[dim + rng.normal(0, 6, dim.shape), bright + rng.normal(0, 160, dim.shape)]] * 3
+    stack = np.rint(frames).clip(0, 65535).astype(np.uint16)
+    source, target = tmp_path / f"in.{form}", tmp_path / f"out.{form}"
+    write_array(source, stack, "TCYX")
+    result = denoise(source, target, "--json", tmp_path / "report.json")
+    assert result.exit_code == 0, result.output
+    found = read_image(target).pixels
+    for channel in (0, 1):
+        expected = integrodiff.denoise(stack[:, channel], axes="TYX", engine="numpy")
+        np.testing.assert_array_equal(found[:, channel], expected)
+    (file,) = json.loads((tmp_path / "report.json").read_text())["files"]
+    levels = [channel["sigma"][0] for channel in file["noise"]["channels"]]
+    assert levels == pytest.approx([6, 160], rel=0.2)
+    error = np.sqrt(np.mean((found[:, 1] - bright) ** 2))
+    assert error < 80
 
 
 @pytest.mark.parametrize(

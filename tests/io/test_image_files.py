@@ -35,7 +35,7 @@ def test_png_round_trip(tmp_path: Path, shape: tuple[int, ...], dtype: str, kind
     Image.fromarray(samples).save(tmp_path / "in.png")
     image = read_image(tmp_path / "in.png")
     assert (image.header.kind, image.pixels.dtype, image.header.pages) == (kind, np.dtype(dtype), 1)
-    assert image.header.channel_axis == (-1 if "RGB" in kind else None)
+    assert image.header.axes == ("YXS" if "RGB" in kind else "YX")
     assert image.header.size == shape[:2]
     assert write_image(tmp_path / "out.png", image) == ()
     with Image.open(tmp_path / "out.png") as written, Image.open(tmp_path / "in.png") as original:

@@ -42,12 +42,13 @@ def page_of(path: Path, page: int) -> NDArray[Any]:
             note(f"{path}: {text}")
         if page > header.pages:
             stop(ExitCode.USAGE, f"{path} has {header.pages} page(s); --page {page} does not exist")
-        if header.channels not in (1, 3):
+        samples = header.layout.samples
+        if samples not in (1, 3):
             stop(
                 ExitCode.INPUT,
-                f"{path} has {header.channels} channels; only grey and RGB images can be drawn",
+                f"{path} has {samples} samples per pixel; only grey and RGB images can be drawn",
             )
         pixels: NDArray[Any] = next(islice(image.pages(), page - 1, None)).pixels
     if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
         stop(ExitCode.INPUT, f"{path} has NaN or infinite values; replace them first")
-    return pixels[..., 0] if pixels.ndim == 3 and header.channels == 1 else pixels
+    return pixels[..., 0] if pixels.ndim == 3 and samples == 1 else pixels

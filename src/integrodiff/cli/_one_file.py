@@ -232,4 +232,6 @@ def _image_in_words(image: ImageHeader) -> str:
     """Describe size, dtype and colours of an image."""
     height, width = image.size
     pages = f", {image.pages} pages" if image.pages > 1 else ""
+    if set(image.layout.plane_axes) - {"Q"}:
+        pages += f" (axes {image.axes})"
     return f"{width} x {height}{pages}, {image.dtype}, {image.kind}"

@@ -139,16 +139,6 @@ class ImageHeader:
         return self.layout.plane_count
 
     @property
-    def channel_axis(self) -> int | None:
-        """-1 if a plane has an axis of samples, None otherwise."""
-        return -1 if self.layout.has_samples else None
-
-    @property
-    def channels(self) -> int:
-        """Number of samples of a pixel, without alpha."""
-        return self.layout.samples
-
-    @property
     def values_per_pixel(self) -> int:
         """Number of samples of a pixel, with alpha."""
         return self.layout.samples + self.has_alpha
@@ -164,7 +154,7 @@ class ImageHeader:
         samples = self.layout.samples
         if samples == 3:
             return "RGBA" if self.has_alpha else "RGB"
-        name = f"{samples} channels" if self.layout.has_samples else "grey"
+        name = f"{samples} samples" if self.layout.has_samples else "grey"
         return f"{name} with alpha" if self.has_alpha else name
 
     def with_dtype(self, dtype: np.dtype[Any]) -> ImageHeader:
