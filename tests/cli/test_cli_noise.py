@@ -148,7 +148,7 @@ def test_photons(
         (["--noise", "poisson-gaussian", "--readout", "2"], "--readout needs --gain"),
         (["--noise", "poisson-gaussian", "--gain", "0"], "gain must be positive"),
         (["--noise", "poisson", "--sigma", "2"], "--sigma describes Gaussian noise"),
-        (["--colour", "opponent"], "this image has 1 sample(s)"),
+        (["--colour", "opponent"], "and this image has 1"),
     ],
 )
 def test_wrong_usage(
