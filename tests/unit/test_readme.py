@@ -1,4 +1,4 @@
-"""What the README shows works as shown."""
+"""The examples, options and links of the README and the docs are valid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import io
 import re
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+import pytest
+from command_line import run
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/*.md")]
 
 
 def test_the_python_example_runs() -> None:
@@ -21,7 +26,27 @@ def test_the_python_example_runs() -> None:
     assert 0 < tau <= bound
 
 
-def test_files_it_points_to_exist() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_point_to_files(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_the_options_that_are_named(page: Path) -> None:
+    text = page.read_text(encoding="utf-8").replace("\n", " \n")
+    for command, rest in re.findall(r"\bintegrodiff ([a-z]+) ([^`\n#]*)", text):
+        result = run(command, "--help")
+        if result.exit_code != 0:
+            continue  # "integrodiff removes ..." is prose
+        unknown = [
+            option for option in re.findall(r"--[a-z-]+", rest) if option not in result.stdout
+        ]
+        assert not unknown, f"integrodiff {command} {rest}"
+
+
+def test_first_commands() -> None:
     text = README.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)]+)\)", text):
-        assert (README.parent / target).exists(), target
+    for command in ("make demo", "make test", "integrodiff denoise noisy.png clean.png"):
+        assert f"    {command}" in text
