@@ -144,7 +144,7 @@ def test_other_numbers_of_channels_are_joint(count: int) -> None:
         for colour in ("auto", "joint")
     )
     np.testing.assert_array_equal(auto, joint)
-    with pytest.raises(ValueError, match=f"this image has {count} channel"):
+    with pytest.raises(ValueError, match=f"this image has {count};"):
         denoise(image, 20, data_range=255, channel_axis=0, colour="opponent")
 
 

@@ -198,7 +198,7 @@ class TestBadInput:
         [
             (np.float64(3), ValueError, "two axes"),
             (np.zeros(5), ValueError, "two axes"),
-            (np.zeros((4, 4, 3)), ValueError, "say which: channel_axis"),
+            (np.zeros((4, 4, 3)), ValueError, "are ambiguous: give channel_axis"),
             (np.zeros((0, 4)), ValueError, "empty"),
             (np.zeros((4, 0)), ValueError, "empty"),
             ([], ValueError, "two axes"),

@@ -106,7 +106,7 @@ def test_the_order_of_axes_changes_nothing(axes: str) -> None:
 
 def test_volumes_are_denoised_slice_by_slice_and_say_so() -> None:
     volume = np.stack([scene(10, seed=i) for i in range(3)])
-    with pytest.warns(SliceBySliceWarning, match="3 slices of this volume .* not available yet"):
+    with pytest.warns(SliceBySliceWarning, match="3 slices of this volume .* not available"):
         found = denoise(volume, 10, axes="ZYX", data_range=255)
     np.testing.assert_array_equal(found, denoise(volume, 10, axes="TYX", data_range=255))
     denoise(volume[:1], 10, axes="ZYX", data_range=255)  # one slice is an image
