@@ -106,7 +106,7 @@ class NativeLineariser(_OnProcessors):
         super().__init__(parameterisation, images)
         if not has_tangents(parameterisation):
             raise ValueError(
-                "the compiled tangents are for Haar cells and a fixed integration scale; "
+                "the compiled tangents are for the Haar scheme and a fixed integration scale; "
                 "take TorchLineariser or DifferenceLineariser"
             )
         self._precision: Any = np.float64 if double else np.float32
