@@ -289,14 +289,20 @@ def smoothed_inside(field: Array, scale: float, margin: int, shape: tuple[int, i
 
 
 def integrated_structure_tensor(
-    blurred: list[list[Array]], tensor_weights: Numbers, discretisation: str, scale: float
+    blurred: list[list[Array]],
+    tensor_weights: Numbers,
+    discretisation: str,
+    scale: float,
+    levels: Array,
 ) -> tuple[Array, Array, Array]:
-    """Return J of the infinitely reflected plane, smoothed there, at the tensors of the image."""
-    if scale == 0:
-        return structure_tensor(blurred, tensor_weights, discretisation)
+    """Return J of the infinitely reflected plane, smoothed there, at the tensors of the image.
+
+    J is divided by the square of the relative noise `levels` before it is smoothed.
+    """
     margin = blur_radius(scale**2) + 2  # the gradients on the outer border are not those inside
     far = [[reflected_plane(plane, margin) for plane in planes] for planes in blurred]
-    entries = structure_tensor(far, tensor_weights, discretisation)
+    factors = where_the_tensors_are(reflected_plane(levels, margin), discretisation) ** 2
+    entries = (entry / factors for entry in structure_tensor(far, tensor_weights, discretisation))
     height, width = blurred[0][0].shape
     extra = 1 if discretisation == "haar" else 0
     shape = (height + extra, width + extra)
@@ -334,8 +340,8 @@ def evolve(
 ) -> Array:
     """Return the image after explicit steps u + tau sum_i flux_weight_i K_i div(D_i grad K_i u).
 
-    With `relative_noise`, a plane, every contrast is multiplied by it where it is used. With an
-    integration scale the structure tensor is smoothed before that.
+    With `relative_noise`, a plane, every contrast is multiplied by it where it is used; with an
+    integration scale the structure tensor is divided by its square instead, and then smoothed.
     """
     if discretisation not in ("haar", "nonnegativity"):
         raise ValueError(f"unknown discretisation {discretisation!r}")
@@ -345,9 +351,13 @@ def evolve(
     factors = where_the_tensors_are(levels, discretisation)
     for _ in range(steps):
         blurred = [[blur(u[k], scale) for k in range(channels)] for scale in scales]
-        jxx, jxy, jyy = integrated_structure_tensor(
-            blurred, tensor_weights, discretisation, integration_scale
-        )
+        if integration_scale == 0:
+            jxx, jxy, jyy = structure_tensor(blurred, tensor_weights, discretisation)
+        else:
+            factors = np.ones_like(factors)
+            jxx, jxy, jyy = integrated_structure_tensor(
+                blurred, tensor_weights, discretisation, integration_scale, levels
+            )
         update = np.zeros(u.shape)
         for scale, weight, contrast, planes in zip(
             scales, flux_weights, contrasts, blurred, strict=True

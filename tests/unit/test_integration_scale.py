@@ -9,7 +9,7 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
-from cases import COMPACT, RUNNABLE_ENGINES, SIGMA, at_bound, images, run
+from cases import COMPACT, RUNNABLE_ENGINES, SIGMA, at_bound, images, noise_map, run
 from hypothesis import given
 from hypothesis import strategies as st
 from naive_orders import higher_order_velocity
@@ -107,6 +107,32 @@ def test_equals_the_loops_on_the_reflected_plane(
         )
         found = ENGINES[engine].evolve(image, evolution, exact=True)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
+@every_engine
+@every_discretisation
+def test_a_map_of_noise_levels_divides_the_tensor_before_it_is_smoothed(
+    engine: str, discretisation: Discretisation
+) -> None:
+    image = noisy((1, 5, 6))
+    levels = noise_map(image.shape)
+    expected = naive.evolve(
+        image,
+        scales=SCALES,
+        tensor_weights=WEIGHTS,
+        flux_weights=WEIGHTS,
+        contrasts=CONTRASTS,
+        tau=0.2,
+        steps=2,
+        coupling="tensor",
+        discretisation=discretisation,
+        theta=0.25,
+        relative_noise=levels,
+        integration_scale=0.8,
+    )
+    evolution = first_order(discretisation)
+    found = ENGINES[engine].evolve(image, evolution, exact=True, relative_noise=levels)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 @every_engine

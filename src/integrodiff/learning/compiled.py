@@ -69,7 +69,7 @@ class CompiledLineariser(TorchLineariser):
         return 256 if self._device.type == "cuda" else 4
 
     def linearise(self, vector: Vector, items: Sequence[Item]) -> Linearisation:
-        """Return errors and derivatives, in batches of one size, since each is compiled anew."""
+        """Return errors and derivatives in batches of one size; another would be compiled anew."""
         missing = -len(items) % self._batch
         padded = [*items, *([items[0]] * missing)]
         found = super().linearise(vector, padded)
@@ -220,5 +220,5 @@ def _with_tangents(function: Any) -> Any:
 
 
 def _spread(tangents: Any) -> Any:
-    """Give the tangents of a number, or of one for each image, the axes of a stack of images."""
+    """Reshape tangents of a number, shared or per image, to broadcast over a stack of images."""
     return tangents.reshape(len(tangents), -1, 1, 1, 1)

@@ -53,7 +53,7 @@ _THETA = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class DescentSettings:
-    """How to descend.
+    """Settings of the gradient descent.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class _Run:
         return float(loss)
 
     def _computed(self) -> Any:
-        """Return the loss of the present batch and leave its gradients with the numbers."""
+        """Return the loss of the current batch; gradients accumulate in ``self.numbers``."""
         import torch
 
         self.optimiser.zero_grad(set_to_none=True)
@@ -228,7 +228,7 @@ class _Run:
         return loss.detach()
 
     def _recorded(self) -> Any:
-        """Do the same by a recording of all kernels: to start them one by one takes longer."""
+        """Do the same by replaying a CUDA graph; launching the kernels one by one takes longer."""
         import torch
 
         if self._recording is None:
@@ -247,7 +247,7 @@ class _Run:
         return loss
 
     def denoised(self, noisy: Any) -> Any:
-        """Return denoised images, of which each noise level has equally many, one after another."""
+        """Denoise images sorted by noise level, the same number for each level."""
         import torch
 
         numbers = numbers_at(torch, self._parameters(), self.levels, self.table)
@@ -278,7 +278,7 @@ class _Run:
         )
 
     def _velocity(self, image: Any, evolution: Evolution, step: int) -> Any:
-        """Do what the stage of this name does, by compiled functions."""
+        """Return the velocity of :mod:`integrodiff.stages.step`, by compiled functions."""
         smoothed = cascade(image, evolution.scales)
         flows: list[Any] = [0] * len(smoothed)
         for term in evolution.terms(step):
@@ -308,7 +308,7 @@ class _Run:
         return replace(self.template, **plain)
 
     def save(self, path: Path | None) -> None:
-        """Replace the checkpoint whole."""
+        """Write the checkpoint atomically."""
         if path is None:
             return
         moments = [
@@ -325,7 +325,7 @@ class _Run:
             temporary.write_text(json.dumps(document), encoding="utf-8")
 
     def load(self, path: Path | None) -> None:
-        """Go on from a checkpoint of this very training, if there is one."""
+        """Resume from a checkpoint of the same training, if there is one."""
         import torch
 
         if path is None or not path.exists():

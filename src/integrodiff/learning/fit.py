@@ -31,7 +31,7 @@ Loss = Literal["psnr", "mse"]
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings:
-    """How to train.
+    """Settings of the training.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class FitSettings:
 
 @dataclass
 class _State:
-    """Where a training run stands; what a checkpoint holds."""
+    """State of a training run, as stored in a checkpoint."""
 
     start: int = 0
     phase: int = 0
@@ -97,7 +97,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What training found.
+    """Result of a training.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class _Trainer:
         return self._before + time.perf_counter() - self._began
 
     def _begin_anew(self) -> None:
-        """Forget what belongs to one start and phase."""
+        """Reset the state for the next start or phase."""
         self.state.iteration, self.state.damping, self.state.converged = 0, _State.damping, False
 
     def _items(self, count: int | None) -> list[Item]:
@@ -370,7 +370,7 @@ class _Trainer:
 
 
 class _Journal:
-    """Checkpoints, the log, and whoever watches."""
+    """Writes checkpoints and the log, and calls the callback."""
 
     def __init__(
         self,
@@ -385,7 +385,7 @@ class _Journal:
         self.identity = identity
 
     def load(self) -> _State | None:
-        """Return the state of an interrupted run of this very training, if there is one."""
+        """Return the state of an interrupted run of the same training, if there is one."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return None
         try:
@@ -402,7 +402,7 @@ class _Journal:
         return state
 
     def save(self, state: _State) -> None:
-        """Replace the checkpoint whole."""
+        """Write the checkpoint atomically."""
         if self.checkpoint is None:
             return
         document = {"identity": self.identity, "state": asdict(state)}

@@ -39,7 +39,7 @@ _DIFFERENCE = (
 
 
 class _OnProcessors(ABC):
-    """Examples shared among threads; how one is differentiated is left to the subclasses."""
+    """Distributes examples over threads; subclasses differentiate one example."""
 
     def __init__(self, parameterisation: Parameterisation, images: CleanImages) -> None:
         self._parameterisation = parameterisation
@@ -70,7 +70,7 @@ class _OnProcessors(ABC):
 
     @abstractmethod
     def _prepare(self, vector: Vector, levels: Sequence[float]) -> None:
-        """Get ready for examples with these parameters and noise levels."""
+        """Prepare the processes for these parameters and noise levels."""
 
     @abstractmethod
     def _tangents(self, noisy: Any, level: float) -> tuple[Any, Any]:
@@ -106,7 +106,7 @@ class NativeLineariser(_OnProcessors):
         super().__init__(parameterisation, images)
         if not has_tangents(parameterisation):
             raise ValueError(
-                "the compiled tangents are for Haar cells and a fixed integration scale; "
+                "the compiled tangents are for the Haar scheme and a fixed integration scale; "
                 "take TorchLineariser or DifferenceLineariser"
             )
         self._precision: Any = np.float64 if double else np.float32
@@ -210,7 +210,7 @@ class DifferenceLineariser(_OnProcessors):
 
 
 def has_tangents(parameterisation: Parameterisation) -> bool:
-    """Whether the compiled tangents can do this model."""
+    """Whether the compiled tangents support this model."""
     template, names = parameterisation.template, parameterisation.names
     return template.discretisation == "haar" and "integration_scale" not in names
 

@@ -1,4 +1,4 @@
-"""Between a model and the vector of numbers that training changes."""
+"""The free parameters of a model as a vector, and the smoothness penalty on them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def smoothness(model: ExplicitModel, level: float) -> tuple[Vector, NDArray[np.f
 
 
 def _flat_names(parameters: dict[str, Any]) -> list[str]:
-    """Name every single number."""
+    """Return a name for each number; those of a sequence have an index."""
     names: list[str] = []
     for name, value in parameters.items():
         if isinstance(value, list):

@@ -255,7 +255,7 @@ def best_lineariser(
     device: str = "auto",
     batch: int | None = None,
 ) -> Lineariser:
-    """Return what computes tangents fastest.
+    """Return the fastest lineariser for a model on a device.
 
     On a GPU this is PyTorch's compiler, but for models whose scales are trained. On processors it
     is the compiled engine, if it is there: its tangents, or differences where these are faster for
@@ -275,7 +275,7 @@ def best_lineariser(
 
 
 def versions(device: str) -> dict[str, str]:
-    """Return what computed, so that a result can be traced."""
+    """Return versions and device for the provenance of a model."""
     import torch
 
     gpu = device != "cpu" and torch.cuda.is_available()

@@ -1,4 +1,4 @@
-r"""The seam between learning and the engines: a model linearised at its parameters.
+r"""The interface between training and the engines: a model linearised at its parameters.
 
 For image n with noisy version :math:`f_n`, denoised :math:`u_n(x)` with residual
 :math:`r_n = u_n - c_n` against the clean image :math:`c_n` of m pixels, and tangents
@@ -142,7 +142,7 @@ class TorchLineariser:
         return clean, clean + torch.stack([self._noise_of(*item) for item in items])[:, None]
 
     def _noise_of(self, number: int, level: float) -> Any:
-        """Keep the noise of every example: drawing it anew costs as much as a step."""
+        """Return the noise of an example, cached: drawing it anew costs as much as a step."""
         import torch
 
         key = (number, level)
@@ -178,7 +178,7 @@ def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) ->
 
 
 def _same_floats(values: Sequence[Any]) -> bool:
-    """Whether all are one and the same plain number."""
+    """Whether all are the same plain number."""
     return all(isinstance(value, float) and value == values[0] for value in values)
 
 

@@ -1,4 +1,4 @@
-"""What all models have in common."""
+"""Base classes of all models: the contract of a denoiser, and of one set of parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROUNDING = 1 + 1e-9
 
 @lru_cache(maxsize=64)
 def stable_step_of(evolution: Evolution) -> float:
-    """Return the bound for images of every size; a process often comes again."""
+    """Return the bound for images of every size, cached."""
     return stable_step(evolution)
 
 

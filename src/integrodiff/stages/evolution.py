@@ -106,12 +106,8 @@ class Coupling(Numbered):
         """Indices of the scales that take part."""
         return [i for i, weight in enumerate(self.weights) if not is_zero(weight)]
 
-    def field(self, operator: DerivativeOperator, parts: Mapping[int, Parts]) -> Field:
-        """Return the field of the scales whose parts are given."""
-        return self.integrated(self.summed(operator, parts), operator.grid)
-
     def summed(self, operator: DerivativeOperator, parts: Mapping[int, Parts]) -> Field:
-        """Return the sum over the scales, before any integration."""
+        """Return the sum over the scales whose parts are given, by their index."""
         coupled = [operator.coupled(part) for part in parts.values()]
         weights = [self.weights[i] for i in parts]
         if self.kind == "tensor":

@@ -49,9 +49,7 @@ def _flows(smoothed: Sequence[Array], term: Term, local: Sensitivity | None) -> 
         return {}
     needed = {*term.scales_in_coupling, *term.scales_in_flux}
     parts = {i: term.derivatives.forward(smoothed[i]) for i in sorted(needed)}
-    field = _coupling_field(parts, term)
-    if local is not None:
-        field = _scaled(field, local.at(term.derivatives.grid))
+    field = _coupling_field(parts, term, local)
     return {
         i: -term.flux_weights[i] * term.derivatives.adjoint(gated(parts[i], field, term, i))
         for i in term.scales_in_flux
@@ -61,11 +59,16 @@ def _flows(smoothed: Sequence[Array], term: Term, local: Sensitivity | None) -> 
 def coupling_field(smoothed: Sequence[Array], term: Term) -> Field:
     """Return the field that a term's diffusivity depends on: tensors, or a scalar energy."""
     scales = term.scales_in_coupling
-    return _coupling_field({i: term.derivatives.forward(smoothed[i]) for i in scales}, term)
+    return _coupling_field({i: term.derivatives.forward(smoothed[i]) for i in scales}, term, None)
 
 
-def _coupling_field(parts: Mapping[int, Parts], term: Term) -> Field:
-    return term.coupling.field(term.derivatives, {i: parts[i] for i in term.scales_in_coupling})
+def _coupling_field(parts: Mapping[int, Parts], term: Term, local: Sensitivity | None) -> Field:
+    coupled = {i: parts[i] for i in term.scales_in_coupling}
+    field = term.coupling.summed(term.derivatives, coupled)
+    if local is not None:
+        # Before the integration: noise of a loud region must not count as structure beside it.
+        field = _scaled(field, local.at(term.derivatives.grid))
+    return term.coupling.integrated(field, term.derivatives.grid)
 
 
 def gated(parts: Parts, field: Field, term: Term, scale: int) -> Parts:
