@@ -22,6 +22,11 @@ using namespace integrodiff;
 
 // ---- allocations ----
 
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC takes the pairs of operators below for mismatched once they are inlined.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 namespace {
 std::atomic<long> allocations{0};
 
@@ -252,7 +257,7 @@ bool check_subnormals(const InstructionSet *) {
 
 int main() {
     const Shape shapes[] = {{1, 1, 1},   {1, 1, 7},    {1, 9, 1},   {2, 2, 3},   {1, 300, 5},
-                            {3, 17, 70}, {1, 131, 34}, {1, 67, 65}, {1, 35, 1051}};
+                            {3, 17, 70}, {1, 131, 34}, {1, 34, 1051}};
     bool good = true;
     for (const InstructionSet *isa : instruction_sets()) {
         for (const Shape &shape : shapes)
