@@ -93,7 +93,7 @@ class Method:
     parameters : int
         How many numbers were trained or tuned.
     engine, threads : str
-        Who computes, and on how many threads.
+        Compute backend, and its number of threads.
     identity : str
         Changes whenever results might.
     tensors : callable, optional

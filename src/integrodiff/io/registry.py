@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from integrodiff.errors import ImageFileError
 from integrodiff.install import install_first
 from integrodiff.io.access import ImageReader, ImageWriter, output_refusal, refusal
 
@@ -178,10 +179,11 @@ def format_of_content(path: Path) -> Format:
             head = stream.read(_HEAD)
     except FileNotFoundError:
         raise refusal(path, "there is no such file; check the name") from None
+    except ImageFileError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            raise refusal(path, f"cannot be opened: {error.strerror}") from error
-        raise refusal(path, f"cannot be opened: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise refusal(path, f"cannot be opened: {reason}") from error
     if not head:
         raise refusal(path, "is empty; get it again from its source")
     for form in FORMATS:

@@ -110,9 +110,7 @@ class Reader(ImageReader):
             colours == 3 or self._details.alpha_kind in (_ASSOCIATED, _UNASSOCIATED)
         )
         channels = samples - has_alpha
-        if channels > colours:
-            notes += (f"the {channels} channels are denoised together",)
-        elif has_alpha and self._details.alpha_kind == 0:
+        if has_alpha and self._details.alpha_kind == 0:
             notes += ("the fourth sample of the file has no given meaning; it is kept as alpha",)
         dtype = np.dtype(page.dtype) if self._colours is None else self._colours.dtype
         axes = (*plane_axes, ("Y", page.imagelength), ("X", page.imagewidth))
