@@ -148,10 +148,12 @@ def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
 def _sigma_of(image: NDArray[Any]) -> float:
     """Estimate the noise level of one channel."""
     # Scaled to [0, 1], since squares of the original values could overflow or underflow.
-    smallest, span = float(image.min()), float(np.ptp(image.astype(np.float64)))
+    smallest, span = float(image.min()), float(image.max()) - float(image.min())
     if span == 0:
         return 0.0
-    scaled = (image.astype(np.float64) - smallest) / span
+    scaled = image.astype(np.float64)
+    scaled -= smallest
+    scaled /= span
     patches, texture = patches_of(scaled)
     if not len(texture):
         return 0.0
@@ -279,11 +281,11 @@ def weak_texture() -> float:
 
 def _squared_central_differences(image: Floats, axis: int) -> Floats:
     """Return the squared central differences, two fewer than pixels along the axis."""
-    length = image.shape[axis]
-    ahead, behind = (
-        np.take(image, range(first, length - 2 + first), axis=axis) for first in (2, 0)
-    )
-    return ((ahead - behind) / 2) ** 2
+    ahead, behind = (image[2:], image[:-2]) if axis == 0 else (image[:, 2:], image[:, :-2])
+    differences = ahead - behind
+    differences /= 2
+    differences *= differences
+    return differences
 
 
 def _windows(image: Floats, height: int, width: int, stride: int) -> Floats:
