@@ -110,7 +110,7 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], dict[str, Any], tuple[int, ...], str]]
         (20, 24, 5),
         {"photometric": "minisblack", "planarconfig": "contig"},
         (20, 24, 5),
-        "5 channels",
+        "5 samples",
     ),
     "plain stack": (
         (4, 20, 24),
