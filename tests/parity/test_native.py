@@ -295,6 +295,7 @@ def test_noise_of_different_levels_as_in_the_reference(name: str, shape: tuple[i
             np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-full"])
 def test_shortcuts_with_noise_of_different_levels(
     name: str, photograph: NDArray[np.float64]
@@ -320,6 +321,7 @@ def test_map_of_noise_levels_for_another_shape() -> None:
 TRAINABLE = [name for name in CASES if name != "deep" and "nonneg" not in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINABLE)
 @pytest.mark.parametrize("double", [True, False])
 def test_tangents_equal_those_of_pytorch(name: str, double: bool) -> None:
@@ -396,6 +398,7 @@ def test_tangents_at_the_bound_of_the_step_size() -> None:
         assert found.gradient[0, 0] != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["compact", *(name for name in CASES if "nonneg" in name)])
 def test_differences_are_nearly_the_tangents_of_pytorch(name: str) -> None:
     pytest.importorskip("torch")
@@ -427,6 +430,7 @@ def test_tangents_are_refused_where_there_are_none() -> None:
         NativeLineariser(Parameterisation(model, (20.0,)), images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "options"), [("native_check.cpp", ()), ("steps_alone.cpp", ("-fno-exceptions",))]
 )
@@ -460,6 +464,7 @@ image = np.random.default_rng(0).normal(128, 30, (1, 1600, 1600)).astype(np.floa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of Linux")
 def test_too_little_memory_is_a_memory_error() -> None:
     """At any limit the run ends with a result or MemoryError, never with the process."""
