@@ -120,6 +120,43 @@ def test_subnormal_numbers_are_flushed_in_every_thread_of_a_run_and_nowhere_else
     assert (np.full(4, 1e-40, np.float32) * np.float32(0.5) > 0).all()
 
 
+def with_integration(evolution: Any, scale: float) -> Any:
+    """Return the evolution with an integration scale in all its terms."""
+    return replace(
+        evolution,
+        schedule=tuple(
+            tuple(
+                replace(term, coupling=replace(term.coupling, integration_scale=scale))
+                for term in terms
+            )
+            for terms in evolution.schedule
+        ),
+    )
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (2, 6, 3), (1, 70, 5), (3, 17, 70)])
+@pytest.mark.parametrize(
+    "name", ["iad-reduced", "iid-full", "iad-reduced, nonnegativity", "compact", "deep"]
+)
+def test_integration_scale_as_in_the_reference(
+    name: str, shape: tuple[int, ...], instruction_set: str
+) -> None:
+    image = np.random.default_rng(0).uniform(0, 255, shape)
+    for scale in (0.8, 4.0):
+        evolution = with_integration(CASES[name].evolution(25.0), scale)
+        for levels in (None, noise_map(shape)):
+            expected = ENGINES["numpy"].evolve(image, evolution, relative_noise=levels)
+            process = NativeProcess(
+                evolution,
+                exact=True,
+                threads=2,
+                relative_noise=levels,
+                instruction_set=instruction_set,
+            )
+            np.testing.assert_allclose(process(image), expected, atol=1e-9, rtol=0)
+
+
 def test_unknown_instruction_set() -> None:
     evolution = load_model("iad").evolution(25.0)
     process = NativeProcess(evolution, exact=True, threads=1, instruction_set="mmx")
