@@ -157,16 +157,10 @@ class ExactRun final : public Run<Real> {
             add_energies(term, coupling);
         else
             add_structure(term, coupling);
-        if (!term.integration.empty()) integrate(term, coupling);
-    }
-
-    // Smooth the coupling. Only then come the factors of a noise that varies.
-    void integrate(const Term &term, Real *coupling) {
+        if (term.integration.empty()) return;
         const bool cells = on_cells(term);
         if (term.order > 1) {
             integration_.smooth(coupling, term.integration, {cells, false});
-            for (Index y = 0; y < s_.height + cells; ++y)
-                scale_energies(term, y, coupling + y * coupling_stride());
             return;
         }
         for (int k = 0; k < 3; ++k)  // J_xy is the last
@@ -174,14 +168,9 @@ class ExactRun final : public Run<Real> {
         executor_.rows(s_.height + cells, [&](Index first, Index last, Index) {
             for (Index y = first; y < last; ++y) {
                 const EigenRow<Real> row = eigen_row(coupling, y);
-                const Real *local = factors(term, y);
-                for (Index x = 0; x < s_.width + cells; x += lanes<Real>) {
-                    const Packed<Real> factor = local ? load(local + x) : broadcast(Real(1));
-                    row.set(x,
-                            {factor * load(row.smaller + x), factor * load(row.larger + x),
-                             factor * load(row.cosine + x)},
+                for (Index x = 0; x < s_.width + cells; x += lanes<Real>)
+                    row.set(x, {load(row.smaller + x), load(row.larger + x), load(row.cosine + x)},
                             term.tensor);
-                }
             }
         });
     }
@@ -199,7 +188,6 @@ class ExactRun final : public Run<Real> {
             Scratch &scratch = scratch_[worker];
             for (Index y = first; y < last; ++y) {
                 const EigenRow<Real> row = eigen_row(coupling, y);
-                const Real *local = term.integration.empty() ? factors(term, y) : nullptr;
                 const auto use = [&](Index x, const Moments<Real> &j) {
                     if (term.integration.empty()) return row.set(x, j, term.tensor);
                     store(row.smaller + x, j.mean);
@@ -208,7 +196,7 @@ class ExactRun final : public Run<Real> {
                 };
                 if (!cells_) {
                     structure_of_pixels(coupled_.data(), coupling_.data(), count, y, s_,
-                                        local, use);
+                                        factors(term, y), use);
                     continue;
                 }
                 for (Index k = 0; k < count; ++k) {
@@ -217,7 +205,7 @@ class ExactRun final : public Run<Real> {
                     scratch.below[k] = coupled_[k] + reflect(y, s_.height) * cascade_.stride() - 1;
                 }
                 structure_of_cells(scratch.above.data(), scratch.below.data(), coupling_.data(),
-                                   count, local, 0,
+                                   count, factors(term, y), 0,
                                    whole_vectors<Real>(s_.width) + lanes<Real>, use);
             }
         });
@@ -239,14 +227,10 @@ class ExactRun final : public Run<Real> {
                         d.add_energy(weight, out);
                     }
                 }
-                if (term.integration.empty()) scale_energies(term, y, out);
+                if (const Real *local = factors(term, y))
+                    for (Index x = 0; x < d.columns(); ++x) out[x] *= local[x];
             }
         });
-    }
-
-    void scale_energies(const Term &term, Index y, Real *energies) const {
-        if (const Real *local = factors(term, y))
-            for (Index x = 0; x < s_.width + term.order % 2; ++x) energies[x] *= local[x];
     }
 
     // ---- flows ----
