@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +25,12 @@ from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 _LONGEST_EXIF = 65533
 """Bytes that fit into one segment of a file, beside their number."""
 
+_SCAN = b"\xff\xda"
+_MOST_SCANS = 500
+"""Scans of a progressive file; usual are ten."""
+
+_BLOCK = 2**20
+
 
 @dataclass(frozen=True, kw_only=True)
 class JpegDetails(FormatDetails):
@@ -42,6 +49,7 @@ class Reader(SinglePageReader):
     """A JPEG file in grey or RGB."""
 
     def _read_header(self) -> ImageHeader:
+        _refuse_many_scans(self.path)
         with opened(self.path, "JPEG") as picture:
             if picture.mode not in ("L", "RGB"):
                 raise refusal(
@@ -65,6 +73,20 @@ class Reader(SinglePageReader):
             )
             self._page = Page(np.array(picture))
         return header_of(self._page, metadata, notes)
+
+
+def _refuse_many_scans(path: Path) -> None:
+    """Refuse a file that is decoded again and again: each scan goes over the whole image."""
+    count, last = 0, b""
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            # In compressed data this byte is followed by zero or the number of a restart.
+            count += (last + block).count(_SCAN)
+            last = block[-1:]
+    if count > _MOST_SCANS:
+        raise refusal(
+            path, f"has {count} scans, and at most {_MOST_SCANS} are supported; save it again"
+        )
 
 
 class Writer(PillowWriter):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import GzipFile
+from io import BytesIO
 from math import prod
 from typing import Any, BinaryIO, ClassVar, cast
 
@@ -40,6 +41,12 @@ from integrodiff.io.spacing import Spacing, declared
 _GZIP = b"\x1f\x8b"
 _SIZES = {348: Nifti1Header, 540: Nifti2Header}
 """Headers by their size, which is the first number of a file."""
+
+_LONGEST_EXTENSIONS = 2**26
+"""Bytes of descriptions behind the header; those of real files have some thousands."""
+
+_NO_EXTENSIONS = 4
+"""Bytes behind the header that say that there are no extensions."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,12 +111,25 @@ class Reader(ImageReader):
 
     def _nibabel_header(self) -> Any:
         size = self._stream.read(4)
-        self._stream.seek(0)
         for number in (int.from_bytes(size, "little"), int.from_bytes(size, "big")):
             kind: Any = _SIZES.get(number)
             if kind is not None:
-                return kind.from_fileobj(self._stream)
+                block = size + self._stream.read(kind.sizeof_hdr - len(size))
+                return kind.from_fileobj(BytesIO(block + self._extensions(kind(block))))
         raise refusal(self.path, "is not a complete NIfTI file: its header is damaged")
+
+    def _extensions(self, header: Any) -> bytes:
+        """Return what lies between header and pixels; nibabel would read it without a limit."""
+        # Files without extensions may have any number there, which is checked later.
+        offset = header.get_data_offset() if np.isfinite(header["vox_offset"]) else 0
+        length = max(int(offset) - header.sizeof_hdr, _NO_EXTENSIONS)
+        if length > _LONGEST_EXTENSIONS:
+            raise refusal(
+                self.path,
+                f"has {length} bytes between its header and its pixels, and at most "
+                f"{_LONGEST_EXTENSIONS} are read; save it without its extensions",
+            )
+        return self._stream.read(length)
 
     def _read_pages(self) -> Iterator[Page]:
         for number in range(self.header.pages):

@@ -22,6 +22,8 @@ from integrodiff.io.access import (
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 
 _COLOURS, _COLOURS_AND_ALPHA = 3, 4
+_LONGEST_HEADER = 10_000
+"""Bytes of a header; NumPy parses no longer one, but would read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,10 @@ class Reader(ImageReader):
     def _read_header(self) -> ImageHeader:
         stream = self._opened.enter_context(self.path.open("rb"))
         version = npy_format.read_magic(stream)
+        at = stream.tell()
+        if version == (2, 0) and int.from_bytes(stream.read(4), "little") > _LONGEST_HEADER:
+            raise refusal(self.path, f"has a header of more than {_LONGEST_HEADER} bytes")
+        stream.seek(at)
         if version == (1, 0):
             shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
         elif version == (2, 0):

@@ -9,7 +9,7 @@ without Dask. Only codecs that are known to be harmless are run: there is one th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
@@ -19,11 +19,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import zarr
-from zarr.abc.store import ByteRequest
-from zarr.codecs import BloscCodec
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.registry import register_codec
 from zarr.storage import LocalStore
 
 from integrodiff.errors import ImageFileError
@@ -39,8 +34,9 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.formats.npy import array_header, array_page
+from integrodiff.io.formats.zarr_codecs import BOUNDED_CODECS, BoundedStore, decoding_limit
 from integrodiff.io.formats.zarr_pyramid import interval_edges, write_level
-from integrodiff.io.formats.zarr_slabs import slabs
+from integrodiff.io.formats.zarr_slabs import LARGEST_IN_MEMORY, slabs
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import Spacing, declared
 
@@ -51,6 +47,18 @@ _CODECS_3 = (*_CODECS, "bytes", "crc32c", "sharding_indexed", "transpose")
 _METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
 _LARGEST_FILE = 2**24
 """Bytes of a file of metadata."""
+
+_MOST_CHUNKS = 2**15
+"""Chunks that are read together; zarr takes 0.1 ms and 2 kB for each, stored or not."""
+
+_MOST_MISSING = 256
+"""Missing chunks for each one that is stored, beyond the number above."""
+
+_INDEX_ENTRY = 16
+"""Bytes in the index of a shard for each of its chunks."""
+
+_LARGEST_PADDING = 16
+"""How often the image may fit into its chunks, which reach over its borders."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,21 +98,19 @@ class Reader(ImageReader):
         if array:
             files |= _metadata_files(self.path, array)
         _refuse_codecs(self.path, files, array)
-        # The codec of version 3 can be replaced by name, that of version 2 cannot.
-        with zarr.config.set({"codecs.blosc": f"{__name__}.CheckedBlosc"}):
-            store = CheckedStore(self.path / array, read_only=True)
+        with zarr.config.set(BOUNDED_CODECS):
+            store = BoundedStore(self.path / array, _array_metadata(files, array))
             self._array = zarr.open_array(store, mode="r")
-        if _version_2_blosc(files, array):
-            store.blosc = True
         shape, dtype = self._array.shape, np.dtype(self._array.dtype)
         refuse_dtype(self.path, dtype)
         if len(shape) < 2:
             raise refusal(self.path, f"has an array of shape {shape}, which is no image")
         refuse_no_pixels(self.path, shape)
-        there, count = _stored(self.path, array)
+        there, count, largest = _stored(self.path, array)
         refuse_missing_bytes(self.path, prod(shape) * dtype.itemsize, there, compressed=True)
         refuse_bomb(self.path, self._array.chunks)
         refuse_bomb(self.path, shape[-2:])
+        self._refuse_chunks(count, largest)
         if image is None:
             header = array_header(shape, dtype, ZarrDetails(files=files, array=array))
         else:
@@ -120,54 +126,44 @@ class Reader(ImageReader):
             )
         return replace(header, notes=header.notes + _missing_note(self._array, count))
 
+    def _refuse_chunks(self, stored: int, largest: int) -> None:
+        """Refuse chunks that are too many, or much larger than the image, or than they should be.
+
+        Given are the number of files with chunks, and the size of the largest.
+        """
+        array = self._array
+        slab = next(slabs(array, array.ndim - 2))
+        for sides in {array.chunks, array.shards or array.chunks}:
+            together = _chunk_count(slab.shape, sides[-len(slab.shape) :])
+            if together > _MOST_CHUNKS:
+                raise refusal(
+                    self.path,
+                    f"has {together} chunks in planes that are read together, and at most "
+                    f"{_MOST_CHUNKS} are supported; save it with larger chunks",
+                )
+            padded = _chunk_count(array.shape, sides) * prod(sides) * array.dtype.itemsize
+            if padded > max(_LARGEST_PADDING * array.nbytes, LARGEST_IN_MEMORY):
+                raise refusal(
+                    self.path,
+                    f"has chunks that hold {padded // array.nbytes} times as much as the image; "
+                    "save it with chunks that fit it",
+                )
+        outer = array.shards or array.chunks
+        index = _INDEX_ENTRY * _chunk_count(outer, array.chunks)
+        if largest > decoding_limit(prod(outer) * array.dtype.itemsize) + index:
+            raise refusal(
+                self.path, f"is damaged: a chunk of it has {largest} bytes, more than its pixels"
+            )
+        expected = _chunk_count(array.shape, outer)
+        if expected > _MOST_CHUNKS + _MOST_MISSING * stored:
+            raise refusal(
+                self.path, f"holds only {stored} of {expected} chunks; it is damaged or incomplete"
+            )
+
     def _read_pages(self) -> Iterator[Page]:
         for slab in slabs(self._array, len(self.layout.plane_grid)):
             for plane in slab.read(self._array):
                 yield array_page(np.ascontiguousarray(plane, self.dtype), self.header)
-
-
-def refuse_cut_blosc(data: bytes) -> None:
-    """Raise an error over Blosc data of another length than they say.
-
-    The decoder would read what lies behind them in memory, or crash.
-    """
-    if len(data) < 16 or int.from_bytes(data[12:16], "little") != len(data):
-        raise ValueError("a chunk compressed by Blosc is cut off")
-
-
-class CheckedBlosc(BloscCodec):
-    """Blosc in version 3 of the format, with a check of the length of the data."""
-
-    async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        refuse_cut_blosc(chunk_bytes.to_bytes())
-        return await super()._decode_single(chunk_bytes, chunk_spec)
-
-
-class CheckedStore(LocalStore):
-    """The files of an array; chunks compressed by Blosc are checked for their length first."""
-
-    blosc = False
-
-    async def get(
-        self,
-        key: str,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
-    ) -> Buffer | None:
-        """Return the content of a file."""
-        data = await super().get(key, prototype, byte_range)
-        if self.blosc and data is not None:
-            refuse_cut_blosc(data.to_bytes())
-        return data
-
-
-register_codec("blosc", CheckedBlosc)
-
-
-def _version_2_blosc(files: dict[str, Any], array: str) -> bool:
-    """Whether the chunks are compressed by Blosc in version 2 of the format."""
-    content = files.get(str(PurePosixPath(array) / ".zarray"), {})
-    return (content.get("compressor") or {}).get("id") == "blosc"
 
 
 def _metadata_files(root: Path, folder: str) -> dict[str, Any]:
@@ -178,6 +174,8 @@ def _metadata_files(root: Path, folder: str) -> dict[str, Any]:
         path = root / relative
         if not path.is_file():
             continue
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise refusal(root, f"has a link that leads out of its folder, {relative!r}")
         if path.stat().st_size > _LARGEST_FILE:
             raise refusal(root, f"has metadata of more than {_LARGEST_FILE} bytes in {relative}")
         content = json.loads(path.read_bytes())
@@ -236,6 +234,7 @@ def _smaller_levels(
     more: dict[str, Any] = {}
     try:
         shape = _array_shape(root, files, array)
+        most = _MOST_CHUNKS + _chunk_count(shape, _chunk_sides(root, files, array))
         for level in range(1, len(image["datasets"])):
             path = _dataset_path(root, image, level)
             metadata = _metadata_files(root, path)
@@ -244,6 +243,8 @@ def _smaller_levels(
             pairs = zip(smaller, shape, strict=True)
             if path in (array, *found) or not all(0 < small <= large for small, large in pairs):
                 raise refusal(root, f"has a resolution {path!r} that is not smaller")
+            if _chunk_count(smaller, _chunk_sides(root, metadata, path)) > most:
+                raise refusal(root, f"has a resolution {path!r} of too many chunks")
             found.append(path)
             more |= metadata
             shape = smaller
@@ -266,24 +267,42 @@ def _array_shape(root: Path, files: dict[str, Any], array: str) -> tuple[int, ..
         return tuple(int(length) for length in _array_metadata(files, array)["shape"])
 
 
-def _stored(root: Path, array: str) -> tuple[int, int]:
-    """Return size and number of all chunks; refuse links that lead out of the folder."""
-    total, count = 0, 0
+def _chunk_sides(root: Path, files: dict[str, Any], array: str) -> tuple[int, ...]:
+    """Return the shape of the chunks, or shards, of an array."""
+    content = _array_metadata(files, array)
+    with parsing(root, f"shape of the chunks of {array!r}"):
+        grid = content["chunks"] if "chunks" in content else content["chunk_grid"]["configuration"]
+        sides = grid["chunk_shape"] if isinstance(grid, dict) else grid
+        return tuple(max(int(side), 1) for side in sides)
+
+
+def _stored(root: Path, array: str) -> tuple[int, int, int]:
+    """Return size and number of all chunks, and the size of the largest.
+
+    Links that lead out of the folder are refused.
+    """
+    total, count, largest = 0, 0, 0
     for path in (root / array).rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
             raise refusal(root, f"has a link that leads out of its folder, {path.name!r}")
         if path.is_file():
-            total += path.stat().st_size
-            count += path.name not in _METADATA
+            size = path.stat().st_size
+            total += size
+            if path.name not in _METADATA:
+                count, largest = count + 1, max(largest, size)
         elif not path.is_dir():
             raise refusal(root, f"holds something that is neither file nor folder, {path.name!r}")
-    return total, count
+    return total, count, largest
+
+
+def _chunk_count(shape: Iterable[int], sides: Iterable[int]) -> int:
+    """Return the number of chunks of an array."""
+    return prod(-(-length // side) for length, side in zip(shape, sides, strict=True))
 
 
 def _missing_note(array: Any, stored: int) -> tuple[str, ...]:
     """Report missing chunks, which may be intended."""
-    sides = zip(array.shape, array.shards or array.chunks, strict=True)
-    expected = prod(-(-length // side) for length, side in sides)
+    expected = _chunk_count(array.shape, array.shards or array.chunks)
     if stored >= expected:
         return ()
     return (

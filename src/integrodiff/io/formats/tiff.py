@@ -30,7 +30,9 @@ from integrodiff.io.access import (
     refuse_missing_bytes,
     refuse_no_pixels,
 )
+from integrodiff.io.bounded import check_size
 from integrodiff.io.formats.exif import Layout
+from integrodiff.io.formats.jpeg_size import jpeg_size
 from integrodiff.io.formats.ome_xml import OmeError, is_ome_xml, ome_axes
 from integrodiff.io.formats.tiff_tags import (
     TiffDetails,
@@ -41,6 +43,7 @@ from integrodiff.io.formats.tiff_tags import (
 )
 from integrodiff.io.formats.tiff_writing import Writer
 from integrodiff.io.image import ImageHeader, Page
+from integrodiff.io.registry import has_package
 from integrodiff.io.spacing import Spacing, declared
 
 __all__ = ["Reader", "Writer"]
@@ -57,6 +60,18 @@ _RGB, _PALETTE, _YCBCR = 2, 3, 6
 _NONE, _JPEG = 1, 7
 _COMPRESSIONS = (_NONE, 5, _JPEG, 8, 32773, 32946, 34925, 34926, 50000)
 """None, LZW, JPEG, deflate, PackBits, deflate again, LZMA, and Zstandard by two numbers."""
+
+_STREAMS = {8: "zlib", 32946: "zlib", 34925: "lzma"}
+"""Compressions that tifffile decodes by the standard library if there is no imagecodecs."""
+
+_LARGEST_PADDING = 16
+"""How often a page may fit into its tiles, which reach over its borders."""
+
+_SMALL = 2**28
+"""Bytes of a page with its padding that are always accepted."""
+
+_JPEG_PADDING = 4
+"""How often a tile may fit into its JPEG image, whose blocks reach over the borders."""
 
 _PLAIN_KINDS = ("generic", "uniform", "shaped", "imagej", "geotiff")
 """Kinds of series in tifffile whose pages can be written again one by one."""
@@ -144,6 +159,7 @@ class Reader(ImageReader):
             self._stream.seek(offset + number * page.nbytes)
             samples: NDArray[Any] = self._stream.read_array(stored, page.size)
             return samples.reshape(page.shape)
+        _refuse_long_segments(self.path, page, self._pages[number])
         try:
             return np.asarray(self._pages[number].asarray())
         except (ValueError, ImportError, NotImplementedError) as error:
@@ -340,6 +356,39 @@ def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> N
     refuse_missing_bytes(path, series.nbytes, size, compressed=compressed)
     if compressed:
         refuse_bomb(path, page.shape)
+        refuse_bomb(path, page.chunks)
+        # Tiles may reach over the borders, and are decoded whole.
+        padded = prod(page.chunked) * _segment_bytes(page)
+        if padded > max(_LARGEST_PADDING * page.nbytes, _SMALL):
+            raise refusal(
+                path,
+                f"has strips or tiles for {padded // page.nbytes} times its pixels; save it with "
+                "smaller tiles",
+            )
+
+
+def _segment_bytes(page: TiffPage) -> int:
+    """Return the size of a strip or tile in memory."""
+    return prod(page.chunks) * np.dtype(page.dtype).itemsize
+
+
+def _refuse_long_segments(path: Path, page: TiffPage, item: TiffPage) -> None:
+    """Refuse strips and tiles that hold more than their pixels, before they are decompressed.
+
+    imagecodecs is given the size of the result; the decoders of the standard library, which
+    tifffile takes without it, are not. The size of a JPEG image is its own in any case.
+    """
+    stream = item.parent.filehandle
+    kind = None if has_package("imagecodecs") else _STREAMS.get(int(page.compression))
+    if kind is None and page.compression != _JPEG:
+        return
+    for offset, length in zip(item.dataoffsets, item.databytecounts, strict=False):
+        stream.seek(offset)
+        data = stream.read(length)
+        if kind is not None:
+            check_size(kind, data, _segment_bytes(page))
+        elif prod(jpeg_size(data)) > _JPEG_PADDING * prod(page.chunks):
+            raise refusal(path, "is damaged: a strip or tile of it is larger than it may be")
 
 
 def _needs_imagecodecs(path: Path, page: TiffPage) -> Exception:
