@@ -18,6 +18,8 @@ each of the n indices of a derivative; exact adjoints back to u. Every gate has 
 [0, 1], so the bound of the step size is that of the linear process.
 """
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 import argparse
@@ -315,7 +317,11 @@ def _pieces(compiled: bool) -> dict[str, Any]:
 
     config.unroll_reductions_threshold = 17
     torch._dynamo.config.recompile_limit = 64
-    return {k: torch.compile(f, fullgraph=True, dynamic=False) for k, f in plain.items()}
+    compiled_pieces: dict[str, Any] = {}
+    piece: Any
+    for name, piece in plain.items():
+        compiled_pieces[name] = torch.compile(piece, fullgraph=True, dynamic=False)
+    return compiled_pieces
 
 
 def pieces() -> dict[str, Any]:
@@ -333,11 +339,11 @@ class Numbers:
     coupling_1: Tensor
     flux_1: Tensor
     contrast_1: Tensor
-    coupling_2: Tensor | None
+    coupling_2: Any  # tensors, or None without a second order
     flux_2: Tensor | None
-    contrast_2: Tensor | None
+    contrast_2: Any
     mix_1: Tensor
-    mix_2: Tensor | None
+    mix_2: Any
     rho_1: Tensor | None
     rho_2: Tensor | None
     first: slice  # scales of order one
@@ -611,7 +617,8 @@ class Compact:
 
     def mask(self) -> None:
         """Keep the numbers that are not free."""
-        self.values.grad.mul_(self.free)
+        gradient: Any = self.values.grad
+        gradient.mul_(self.free)
 
     def numbers(self, levels: Tensor, copies: int, boxes: int, only: int | None = None) -> Numbers:
         """Numbers of all variants at all levels, each for ``copies`` images."""
@@ -662,7 +669,7 @@ class Compact:
                 log = two * p["rho2"] + (1 - two) * (p["rho"] + tied * math.log(5.0))
             t = with_rho * (2 * (log + p["rho_e"] * rel.log() + p["rho_growth"] * time_)).exp()
             t = t.expand(len(chosen), len(levels), self.steps, 1)[..., 0]
-            return t.permute(2, 0, 1).flatten(1)
+            return torch.flatten(t.permute(2, 0, 1), 1)
 
         def mix(other: Tensor) -> Tensor:  # (K, B)
             flat = other.view(1, -1).expand(self.steps, -1).clamp(-0.9, 1.0)
@@ -911,7 +918,9 @@ class Training:
         return None
 
 
-def train(training: Training, iterations: int, rate: float, seconds: float, report: Any) -> dict:
+def train(
+    training: Training, iterations: int, rate: float, seconds: float, report: Any
+) -> dict[str, Any]:
     """Descend; the rate rises, then falls as a cosine of the time or of the number of steps."""
     began = time.perf_counter()
     training.step(1e-6)
@@ -1127,7 +1136,7 @@ def check_command(a: argparse.Namespace) -> None:
     image = tensor(rng.uniform(0, 255, (1, 8, 8))).repeat_interleave(5, 1).repeat_interleave(5, 2)
     image = image + tensor(rng.normal(0, 25, (1, 40, 40)))
     for name, variant, steps in (("iad-plus", VARIANTS["plus"], 10),):
-        shipped = integrodiff.load_model(name)
+        shipped: Any = integrodiff.load_model(name)
         law = shipped.law
         model = Compact(
             [
@@ -1158,11 +1167,10 @@ def check_command(a: argparse.Namespace) -> None:
             )
     # Order two, isotropic, against the stages.
     term = stages.Term(
-        coupling_weights=(0.4, 0.7),
+        coupling=stages.Coupling(weights=(0.4, 0.7), kind="trace"),
         flux_weights=(0.01, 0.05),
-        contrasts=(20.0, 9.0),
-        coupling="trace",
-        order=2,
+        diffusivity=stages.Exponential(contrasts=(20.0, 9.0)),
+        derivatives=stages.HigherDerivatives(order=2),
     )
     evolution = stages.Evolution(scales=(0.5, 1.4), schedule=((term,),), tau=1.0, steps=3)
     theirs = stages.evolve(image[:, None].double().numpy(), evolution)

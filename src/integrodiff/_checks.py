@@ -5,9 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
+from reprlib import Repr
 from typing import Any
 
 from integrodiff.stages._arrays import plain
+
+
+def shown(value: object) -> str:
+    """Return a value for a message, shortened: it may come from a file and be long."""
+    return _REPR.repr(value)
+
+
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 
 
 def finite_number(name: str, value: Any) -> float:
@@ -19,7 +29,7 @@ def finite_number(name: str, value: Any) -> float:
         finite_number(name, plain(value))
         return value  # type: ignore[no-any-return]
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a real number, got {value!r}")
+        raise TypeError(f"{name} must be a real number, got {shown(value)}")
     try:
         number = float(value)
     except OverflowError:
@@ -56,9 +66,9 @@ def number_between(name: str, value: Any, lowest: float, highest: float) -> floa
 def positive_integer(name: str, value: Any) -> int:
     """Return ``value`` as a Python int above zero."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
+        raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+        raise ValueError(f"{name} must be at least 1, got {shown(value)}")
     return int(value)
 
 
@@ -66,7 +76,7 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     """Return ``value`` if it is one of the names in ``choices``."""
     if value not in choices:
         known = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be one of {known}; got {value!r}")
+        raise ValueError(f"{name} must be one of {known}; got {shown(value)}")
     return value
 
 
@@ -75,7 +85,7 @@ def sequence_of_numbers(
 ) -> tuple[float, ...]:
     """Return ``values`` as a tuple of finite floats, nonnegative ones unless ``signed``."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a sequence of numbers, got {values!r}")
+        raise TypeError(f"{name} must be a sequence of numbers, got {shown(values)}")
     check = finite_number if signed else nonnegative_number
     numbers = tuple(check(f"{name}[{i}]", value) for i, value in enumerate(values))
     if not numbers or (length is not None and len(numbers) != length):

@@ -124,7 +124,7 @@ def test_pages_share_one_grey_range(tmp_path: Path) -> None:
     stack = np.stack([bright // 20, bright])
     tifffile.imwrite(tmp_path / "in.tif", stack, photometric="minisblack", metadata={"axes": "ZYX"})
     result = denoise(tmp_path / "in.tif", tmp_path / "out.tif", sigma=100)
-    assert "24 x 20, 2 pages, uint16, grey" in result.stderr
+    assert "24 x 20, 2 pages (axes ZYX), uint16, grey" in result.stderr
     written = tifffile.imread(tmp_path / "out.tif")
     for page, denoised in zip(stack, written, strict=True):
         expected = integrodiff.denoise(page, 100, data_range=4095, engine="numpy")

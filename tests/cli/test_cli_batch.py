@@ -275,6 +275,7 @@ def test_a_process_that_dies_takes_no_task_with_it() -> None:
     assert sorted(progress) == [(task, 0.5) for task in survivors]
 
 
+@pytest.mark.slow
 def test_processes_have_the_threads_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "11")
     monkeypatch.delenv("INTEGRODIFF_THREADS", raising=False)

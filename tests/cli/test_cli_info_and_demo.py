@@ -34,6 +34,7 @@ def test_installed_command(tmp_path: Path) -> None:
     assert done.returncode == 4
 
 
+@pytest.mark.slow
 def test_help_is_quick() -> None:
     code = (
         "import sys; sys.argv[1:] = ['denoise', '--help']\nfrom integrodiff.cli import main\n"
@@ -100,6 +101,7 @@ def test_info_describes_the_models() -> None:
     assert "not said" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "extra", "code"),
     [

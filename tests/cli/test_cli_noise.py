@@ -188,6 +188,7 @@ class TestSigmaMap:
         expected = integrodiff.denoise(noisy, self.levels, engine="numpy")
         assert np.array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
 
+    @pytest.mark.slow
     def test_report_and_resume_know_it(self, tmp_path: Path) -> None:
         self.files(tmp_path)
         (tmp_path / "out").mkdir()

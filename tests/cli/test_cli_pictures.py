@@ -190,6 +190,7 @@ def require_matplotlib() -> None:
     pytest.importorskip("matplotlib")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["pm", "iad"])
 def test_explanation_is_written(model: str, files: dict[str, Path], tmp_path: Path) -> None:
     require_matplotlib()
@@ -202,6 +203,7 @@ def test_explanation_is_written(model: str, files: dict[str, Path], tmp_path: Pa
         assert min(picture.size) > 1000
 
 
+@pytest.mark.slow
 def test_explanation_of_colours_and_of_a_model_file(tmp_path: Path) -> None:
     require_matplotlib()
     noisy = clean_image(3) + np.random.default_rng(0).normal(0, 20, (60, 80, 3))

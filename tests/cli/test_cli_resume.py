@@ -269,6 +269,7 @@ def test_nothing_goes_into_a_pipe_if_something_fails(
     assert str(tempfile.gettempdir()) not in result.stderr
 
 
+@pytest.mark.slow
 def test_no_image_goes_to_a_terminal(folder: Path) -> None:
     code = "import sys; from integrodiff.cli import main; sys.stdout.isatty = lambda: True; main()"
     words = [sys.executable, "-c", code, "denoise", str(folder / "a.png"), "-"]

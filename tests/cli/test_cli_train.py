@@ -189,6 +189,7 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("integrodiff.cli._training_messages.step_text", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_resume(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
@@ -430,6 +431,7 @@ def test_help_names_all_recipes_and_the_defaults_of_the_library() -> None:
     assert [value for value in defaults if f"[default: {value}]" not in text] == []
 
 
+@pytest.mark.slow
 def test_help_is_quick() -> None:
     code = (
         "import sys; sys.argv[1:] = ['train', '--help']\nfrom integrodiff.cli import main\n"

@@ -99,6 +99,7 @@ def small_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".tif", ".npy", ".nii", ".nii.gz", ".dcm", ".zarr"])
 def test_full_disk(tmp_path: Path, suffix: str) -> None:
     pixels = values(60, 70, dtype="uint16")

@@ -25,6 +25,8 @@ from integrodiff.learning.recipes import RECIPES, Recipe
 from integrodiff.reproduction import ablation, evaluation, published, table1
 from integrodiff.reproduction.targets import TARGETS, training_levels
 
+pytestmark = pytest.mark.slow
+
 LEVELS = [f"{level:g}" for level in published.LEVELS]
 SUFFIXES = {name: (".csv", ".json", ".md", *[".png"] * TARGETS[name].draws) for name in TARGETS}
 

@@ -17,6 +17,7 @@ FUZZ = Path(__file__).parents[2] / "fuzz"
     [
         ("readers.py", ["--count", "500", "--seed", "99"]),
         ("kill.py", ["--count", "3", "--pages", "20"]),
+        ("models.py", ["--count", "200", "--seed", "99"]),
     ],
 )
 def test_script_finds_nothing(script: str, options: list[str]) -> None:
@@ -30,6 +31,10 @@ def test_script_finds_nothing(script: str, options: list[str]) -> None:
         lines = done.stdout.splitlines()[: len(formats)]
         assert [line.split()[0] for line in lines] == formats
         assert all("read" in line and "refused" in line for line in lines)
+    elif script == "models.py":
+        assert "200 files, 0 findings" in done.stdout
+        assert "refused as a file" in done.stdout
+        assert "denoised" in done.stdout
     else:
         lines = [line for line in done.stdout.splitlines() if "too late" not in line]
         assert sum(int(line.split()[0]) for line in lines) == 3

@@ -110,7 +110,7 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], dict[str, Any], tuple[int, ...], str]]
         (20, 24, 5),
         {"photometric": "minisblack", "planarconfig": "contig"},
         (20, 24, 5),
-        "5 channels",
+        "5 samples",
     ),
     "plain stack": (
         (4, 20, 24),
@@ -187,7 +187,9 @@ def test_tiff_keeps_its_layout(tmp_path: Path, name: str) -> None:
     with tifffile.TiffFile(tmp_path / "in.tif") as a, tifffile.TiffFile(tmp_path / "out.tif") as b:
         first, second = a.series[0], b.series[0]
         assert np.array_equal(second.asarray(), samples.reshape(second.shape))
-        for what in ("axes", "shape", "dtype", "kind"):
+        # Versions of tifffile differ in the letter for an axis that has no name, I or Q.
+        assert first.axes.replace("I", "Q") == second.axes.replace("I", "Q")
+        for what in ("shape", "dtype", "kind"):
             assert getattr(first, what) == getattr(second, what)
         for what in ("photometric", "planarconfig", "extrasamples", "compression", "predictor"):
             assert getattr(a.pages.first, what) == getattr(b.pages.first, what)

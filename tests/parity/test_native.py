@@ -120,6 +120,43 @@ def test_subnormal_numbers_are_flushed_in_every_thread_of_a_run_and_nowhere_else
     assert (np.full(4, 1e-40, np.float32) * np.float32(0.5) > 0).all()
 
 
+def with_integration(evolution: Any, scale: float) -> Any:
+    """Return the evolution with an integration scale in all its terms."""
+    return replace(
+        evolution,
+        schedule=tuple(
+            tuple(
+                replace(term, coupling=replace(term.coupling, integration_scale=scale))
+                for term in terms
+            )
+            for terms in evolution.schedule
+        ),
+    )
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (2, 6, 3), (1, 70, 5), (3, 17, 70)])
+@pytest.mark.parametrize(
+    "name", ["iad-reduced", "iid-full", "iad-reduced, nonnegativity", "compact", "deep"]
+)
+def test_integration_scale_as_in_the_reference(
+    name: str, shape: tuple[int, ...], instruction_set: str
+) -> None:
+    image = np.random.default_rng(0).uniform(0, 255, shape)
+    for scale in (0.8, 4.0):
+        evolution = with_integration(CASES[name].evolution(25.0), scale)
+        for levels in (None, noise_map(shape)):
+            expected = ENGINES["numpy"].evolve(image, evolution, relative_noise=levels)
+            process = NativeProcess(
+                evolution,
+                exact=True,
+                threads=2,
+                relative_noise=levels,
+                instruction_set=instruction_set,
+            )
+            np.testing.assert_allclose(process(image), expected, atol=1e-9, rtol=0)
+
+
 def test_unknown_instruction_set() -> None:
     evolution = load_model("iad").evolution(25.0)
     process = NativeProcess(evolution, exact=True, threads=1, instruction_set="mmx")
@@ -295,11 +332,12 @@ def test_noise_of_different_levels_as_in_the_reference(name: str, shape: tuple[i
             np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-full"])
 def test_shortcuts_with_noise_of_different_levels(
     name: str, photograph: NDArray[np.float64]
 ) -> None:
-    image = np.tile(photograph, (1, 1, 22))[:, :, :2100]  # several strips of columns
+    image = np.tile(photograph[:40], (1, 1, 22))[:, :, :2100]  # several strips of columns
     levels = 4.0 ** np.sin(np.linspace(0, 9, 2100)) * np.ones((image.shape[1], 1))
     noisy = image + 20 * levels * np.random.default_rng(0).normal(size=image.shape)
     evolution = load_model(name).evolution(20.0)
@@ -320,6 +358,7 @@ def test_map_of_noise_levels_for_another_shape() -> None:
 TRAINABLE = [name for name in CASES if name != "deep" and "nonneg" not in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINABLE)
 @pytest.mark.parametrize("double", [True, False])
 def test_tangents_equal_those_of_pytorch(name: str, double: bool) -> None:
@@ -396,6 +435,7 @@ def test_tangents_at_the_bound_of_the_step_size() -> None:
         assert found.gradient[0, 0] != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["compact", *(name for name in CASES if "nonneg" in name)])
 def test_differences_are_nearly_the_tangents_of_pytorch(name: str) -> None:
     pytest.importorskip("torch")
@@ -427,6 +467,7 @@ def test_tangents_are_refused_where_there_are_none() -> None:
         NativeLineariser(Parameterisation(model, (20.0,)), images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "options"), [("native_check.cpp", ()), ("steps_alone.cpp", ("-fno-exceptions",))]
 )
@@ -460,6 +501,7 @@ image = np.random.default_rng(0).normal(128, 30, (1, 1600, 1600)).astype(np.floa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of Linux")
 def test_too_little_memory_is_a_memory_error() -> None:
     """At any limit the run ends with a result or MemoryError, never with the process."""

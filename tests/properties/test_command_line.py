@@ -119,6 +119,7 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(cases(), st.integers(0, 9))
 def test_equals_denoise(case: Case, seed: int) -> None:

@@ -350,3 +350,23 @@ def test_network_is_trained_only_if_needed(tmp_path: Path) -> None:
         "levels": {"25": {"lipschitz": {}, "told": {}, "pure_noise": {}}},
     }
     assert robustness.methods(arguments, known) == []
+
+
+def test_model_of_the_accuracy_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    """It agrees with the stages where they have it, and its operators stay below their bounds."""
+    pytest.importorskip("torch")
+    import accuracy_trials
+
+    accuracy_trials.check_command(argparse.Namespace())
+    lines = capsys.readouterr().out.splitlines()
+    differences = [float(line.split()[-1]) for line in lines if "difference" in line]
+    differences += [float(line.split()[-1]) for line in lines if line.startswith("second order")]
+    assert len(differences) == 4
+    assert max(differences) < 1e-3
+    operators = [line.replace(",", "").split() for line in lines if line.startswith("order")]
+    assert len(operators) == 2
+    for words in operators:
+        asymmetry, lowest, highest, bound = (float(words[i]) for i in (3, 5, 7, 9))
+        assert asymmetry < 1e-12
+        assert lowest > -1e-12
+        assert highest < bound

@@ -43,6 +43,7 @@ def mean_by_quadrature(count: float, sigma: float) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("count", [0.0, 0.03, 0.7, 3.0, 21.0])
 def test_inverse_against_numerical_integration(count: float, sigma: float) -> None:

@@ -112,6 +112,7 @@ class TestDescent:
             "compile_backend": None,
         }
 
+    @pytest.mark.slow
     def test_the_loss_goes_down(self, training: dict[str, Any]) -> None:
         from integrodiff.learning.descent import DescentProgress, descend
         from integrodiff.learning.evaluation import mean_psnr
@@ -148,6 +149,7 @@ class TestDescent:
             expected = run(deep(2.0), "numpy", noisy[i], level)
             np.testing.assert_allclose(found[i], expected, atol=2e-3)
 
+    @pytest.mark.slow
     def test_a_killed_run_ends_at_the_same_place(
         self, training: dict[str, Any], tmp_path: Path
     ) -> None:
@@ -202,6 +204,7 @@ class TestTuning:
     def test_no_change_is_no_change(self, task: tune_deep.Task) -> None:
         assert task.changed(np.zeros(6 * len(CHANNELS))) == task.model
 
+    @pytest.mark.slow
     def test_gradients_are_those_of_the_error(self, task: tune_deep.Task) -> None:
         with ThreadPoolExecutor(1) as workers:
             _, gradient = tune_deep._linearised(task, (0, 1), 50.0, workers)
@@ -210,6 +213,7 @@ class TestTuning:
             slope = -(ends[1] - ends[0]) / 0.02 * np.log(10) / 20
             assert gradient[i] == pytest.approx(slope, abs=0.02 * np.abs(gradient).max())
 
+    @pytest.mark.slow
     def test_a_step_gains_on_crops_it_has_not_seen(self, task: tune_deep.Task) -> None:
         with ThreadPoolExecutor(1) as workers:
             model, gains = tune_deep._step(task, (0,), (1,), (30.0, 50.0), workers)

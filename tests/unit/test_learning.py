@@ -175,6 +175,7 @@ def test_smoothness_penalty_and_its_derivatives() -> None:
 
 
 class TestFit:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "loss"),
         [("pm", "psnr"), ("pm", "mse"), ("eed", "psnr"), ("iad-reduced", "psnr")],

@@ -329,6 +329,7 @@ class TestByNoiseLevel:
             ByNoiseLevel(levels=(10, 20), models=(zero, zero))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODEL_NAMES)
 def test_shipped_models_are_stable_at_all_noise_levels(name: str) -> None:
     model = load_model(name)

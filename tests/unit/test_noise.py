@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import RUNNABLE_ENGINES
 from numpy.typing import NDArray
 
 from integrodiff import (
-    ENGINE_NAMES,
     PoissonGaussian,
     denoise,
     estimate_poisson_gaussian,
@@ -165,7 +165,7 @@ class TestEstimatePoissonGaussian:
             estimate_poisson_gaussian(camera, offset="dark")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINE_NAMES if name != "auto"])
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
 def test_every_engine_denoises_photons_and_colours(
     engine: str, camera: NDArray[np.float64]
 ) -> None:

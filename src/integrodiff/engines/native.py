@@ -177,11 +177,13 @@ class _NativeState(State):
     def __init__(self, process: NativeProcess, image: FloatImage) -> None:
         super().__init__(process.evolution.steps)
         precision: Any = np.float32 if image.dtype == np.float32 else np.float64
-        self._process, self._dtype = process, image.dtype
-        self._current = np.array(image, precision, order="C")
-        self._images = self._current.reshape(-1, *image.shape[-3:])
-        one = len(self._images) == 1
-        self._runs = [process._start_one(self._images[0])] if one else []
+        self._process, self._dtype, self._shape = process, image.dtype, image.shape
+        images = np.ascontiguousarray(image, precision).reshape(-1, *image.shape[-3:])
+        if len(images) == 1:
+            self._runs = [process._start_one(images[0])]
+        else:
+            self._runs = []
+            self._images = images.copy()
 
     def _advance(self, count: int) -> None:
         if not self._runs and count == self.steps:
@@ -197,9 +199,13 @@ class _NativeState(State):
 
     def image(self) -> FloatImage:
         """Return a copy of the image as it is now."""
-        for run, image in zip(self._runs, self._images, strict=False):
+        if not self._runs:
+            return self._images.reshape(self._shape).astype(self._dtype)
+        precision = np.float32 if self._dtype == np.float32 else np.float64
+        found = np.empty((len(self._runs), *self._shape[-3:]), precision)
+        for run, image in zip(self._runs, found, strict=True):
             run.read(image)
-        return self._current.astype(self._dtype)
+        return found.reshape(self._shape).astype(self._dtype, copy=False)
 
 
 def compiled_process(precision: Any) -> Any:

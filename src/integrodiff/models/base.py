@@ -13,11 +13,16 @@ from integrodiff._checks import (
     nonnegative_number,
     number_between,
     one_of,
-    positive_integer,
     positive_number,
 )
 from integrodiff.errors import StepSizeWarning
 from integrodiff.models.description import Described, Json, parameter, setting
+from integrodiff.models.limits import (
+    arithmetic_at,
+    require_computable,
+    require_moderate_step,
+    step_count,
+)
 from integrodiff.stages import (
     DerivativeOperator,
     Discretisation,
@@ -66,10 +71,16 @@ class Model(ABC):
         StepSizeWarning
             If that step size is a plain number of the model. Laws of the noise level include the
             bound and do not warn.
+
+        Raises
+        ------
+        ValueError
+            If the laws have no values at this noise level that can be computed with.
         """
-        evolution = self._evolution(positive_number("sigma", sigma))
+        evolution = self._computable_evolution(sigma)
         bound = stable_step_of(evolution)
         if evolution.tau <= bound * _ROUNDING:
+            require_moderate_step(evolution, sigma)
             return evolution
         if not self._tau_is_a_law(sigma):
             warnings.warn(
@@ -79,7 +90,17 @@ class Model(ABC):
                 StepSizeWarning,
                 stacklevel=2,
             )
-        return replace(evolution, tau=bound)
+        evolution = replace(evolution, tau=bound)
+        require_moderate_step(evolution, sigma)
+        return evolution
+
+    def _computable_evolution(self, sigma: float) -> Evolution:
+        """Return the process as the laws have it, or raise an error if nobody can compute it."""
+        sigma = positive_number("sigma", sigma)
+        with arithmetic_at(sigma):
+            evolution = self._evolution(sigma)
+        require_computable(evolution, sigma)
+        return evolution
 
     def _tau_is_a_law(self, sigma: float) -> bool:
         """Whether the step size at a noise level comes from a law, and not from a plain number."""
@@ -101,7 +122,7 @@ class Model(ABC):
         For the discretisation ``nonnegativity`` of an anisotropic model the bound is necessary
         and not sufficient; see :mod:`integrodiff.stages.stability`.
         """
-        return stable_step(self._evolution(positive_number("sigma", sigma)), shape)
+        return stable_step(self._computable_evolution(sigma), shape)
 
     def __call__(
         self,
@@ -184,7 +205,7 @@ class ExplicitModel(Described, Model):
     kind: ClassVar[str] = ""
 
     tau: float = field(metadata=parameter(positive_number))
-    steps: int = field(default=10, metadata=setting(positive_integer))
+    steps: int = field(default=10, metadata=setting(step_count))
     theta: float = field(
         default=0.25, metadata=setting(lambda name, value: number_between(name, value, 0, 0.5))
     )

@@ -9,9 +9,10 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
-from integrodiff._checks import positive_number, sequence_of_numbers
+from integrodiff._checks import positive_number, sequence_of_numbers, shown
 from integrodiff.models.base import ExplicitModel, Model
 from integrodiff.models.description import Parameter
+from integrodiff.models.limits import MOST_LEVELS, arithmetic_at, at_most
 from integrodiff.stages import Evolution
 
 
@@ -42,9 +43,10 @@ class ByNoiseLevel(Model):
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", sequence_of_numbers("levels", self.levels))
         object.__setattr__(self, "models", tuple(self.models))
+        at_most("the number of levels", len(self.levels), MOST_LEVELS)
         positive_number("levels[0]", self.levels[0])
         if any(a >= b for a, b in pairwise(self.levels)):
-            raise ValueError(f"levels must increase, got {self.levels}")
+            raise ValueError(f"levels must increase, got {shown(self.levels)}")
         if len(self.models) != len(self.levels):
             raise ValueError(
                 f"{len(self.levels)} levels need as many models, not {len(self.models)}"
@@ -64,6 +66,10 @@ class ByNoiseLevel(Model):
 
     def at(self, sigma: float) -> ExplicitModel:
         """Return the model with the parameters for the noise level ``sigma``."""
+        with arithmetic_at(sigma):
+            return self._at(sigma)
+
+    def _at(self, sigma: float) -> ExplicitModel:
         if sigma in self.levels:
             return self.models[self.levels.index(sigma)]
         if len(self.levels) == 1:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from integrodiff._checks import positive_number
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.description import parameter
+from integrodiff.models.limits import positive_blur_scale
 from integrodiff.stages import Coupling, Evolution, Exponential, Term
 
 
@@ -64,7 +65,7 @@ class EED(ExplicitModel):
     kind = "eed"
 
     contrast: float = field(metadata=parameter(positive_number))
-    scale: float = field(metadata=parameter(positive_number))
+    scale: float = field(metadata=parameter(positive_blur_scale))
 
     def _evolution(self, sigma: float) -> Evolution:
         term = Term(

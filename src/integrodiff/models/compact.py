@@ -17,6 +17,7 @@ from integrodiff.models.description import (
     require_lengths,
 )
 from integrodiff.models.laws import ScaleGrid, scale_grid_setting
+from integrodiff.models.limits import MOST_VARYING_STEPS, blur_scale
 from integrodiff.stages import Coupling, Evolution, Exponential, Term
 from integrodiff.stages._arrays import Scalar, exp
 from integrodiff.stages.derivatives import HIGHEST_ORDER
@@ -132,15 +133,18 @@ class CompactDiffusion(ExplicitModel):
         default=0.0, metadata=parameter(finite_number, transform="identity")
     )
     pull: float = field(default=0.0, metadata=parameter(nonnegative_number))
-    integration_scale: float = field(
-        default=0.0, metadata=parameter(nonnegative_number, optional=True)
-    )
+    integration_scale: float = field(default=0.0, metadata=parameter(blur_scale, optional=True))
 
     def _check(self) -> None:
         if self.scales.smallest == 0:
             raise ValueError("powers of the scale need a smallest scale above zero")
         if self.discretisation != "haar":
             raise ValueError("derivatives of several orders need the discretisation 'haar'")
+        if self.steps > MOST_VARYING_STEPS and not self._is_constant():
+            raise ValueError(
+                f"steps must be at most {MOST_VARYING_STEPS} where contrasts or exponents change "
+                f"from step to step, got {self.steps}; take fewer"
+            )
 
     @property
     def depends_on_noise(self) -> bool:
@@ -154,18 +158,21 @@ class CompactDiffusion(ExplicitModel):
     def _tau_is_a_law(self, sigma: float) -> bool:
         return True
 
-    def _evolution(self, sigma: float) -> Evolution:
-        constant = all(
+    def _is_constant(self) -> bool:
+        """Whether all steps have the same numbers."""
+        return all(
             isinstance(number, float) and number == self.neutral(name)
             for name, number in (
                 ("contrast_growth", self.contrast_growth),
                 ("exponent_drift", self.exponent_drift),
             )
         )
+
+    def _evolution(self, sigma: float) -> Evolution:
         return Evolution(
             scales=self.scales.scales,
             schedule=tuple(
-                self._terms(step, sigma) for step in range(1 if constant else self.steps)
+                self._terms(step, sigma) for step in range(1 if self._is_constant() else self.steps)
             ),
             tau=self.tau * self.tau_factor(sigma),
             steps=self.steps,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._checks import nonnegative_number, positive_number
+from integrodiff._checks import positive_integer, positive_number, shown
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.compact import REFERENCE_LEVEL
 from integrodiff.models.description import (
@@ -22,6 +22,7 @@ from integrodiff.models.description import (
     require_lengths,
     setting,
 )
+from integrodiff.models.limits import MOST_CHANNELS, MOST_VARYING_STEPS, at_most, blur_scale
 from integrodiff.stages import (
     Coupling,
     Evolution,
@@ -45,11 +46,21 @@ class Channel(NamedTuple):
 
 def _checked_channels(name: str, value: Any) -> tuple[Channel, ...]:
     """Return sorted channels of known orders and nonnegative scales."""
-    channels = tuple(Channel(*channel) for channel in value)
-    for order, scale in channels:
-        if order not in range(1, HIGHEST_ORDER + 1):
-            raise ValueError(f"orders must be from 1 to {HIGHEST_ORDER}, got {order!r}")
-        nonnegative_number("a channel's scale", scale)
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} must be a list of pairs of order and scale, got {shown(value)}")
+    at_most(f"the number of {name}", len(value), MOST_CHANNELS)
+    for pair in value:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(f"{name} must be pairs of order and scale, got {shown(pair)}")
+    channels = tuple(
+        Channel(
+            positive_integer("a channel's order", order), blur_scale("a channel's scale", scale)
+        )
+        for order, scale in value
+    )
+    for order, _ in channels:
+        if order > HIGHEST_ORDER:
+            raise ValueError(f"orders must be from 1 to {HIGHEST_ORDER}, got {shown(order)}")
     if not channels or any(a >= b for a, b in pairwise(channels)):
         raise ValueError(f"{name} must be sorted and different, got {channels}")
     return channels
@@ -125,6 +136,7 @@ class DeepDiffusion(ExplicitModel):
             raise ValueError("derivatives of several orders need the discretisation 'haar'")
         if self.tau != 1:
             raise ValueError(f"tau must be 1: the weights say how far a step goes; got {self.tau}")
+        at_most("steps", self.steps, MOST_VARYING_STEPS)
         count = len(self.channels)
         require_lengths(self, ("weights", "contrasts"), count * self.steps)
         require_lengths(self, ("weight_exponents", "contrast_exponents", "couplings"), count)
@@ -184,7 +196,7 @@ def numbers_at(xp: Any, parameters: DeepParameters, sigmas: Any, table: Any) -> 
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def bound_table(channels: tuple[Channel, ...], theta: float) -> NDArray[np.float64]:
     """Return the matrix that takes the weights of the channels to bounds of the eigenvalues."""
     operators = [derivative_operator(channel.order, theta=theta) for channel in channels]

@@ -25,6 +25,7 @@ from integrodiff._checks import (
     nonnegative_number,
     positive_number,
     sequence_of_numbers,
+    shown,
 )
 from integrodiff.errors import ModelFileError
 from integrodiff.stages._arrays import Scalar
@@ -117,7 +118,7 @@ def instance_of(*classes: type) -> Check:
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, classes):
             wanted = " or a ".join(kind.__name__ for kind in classes)
-            raise TypeError(f"{name} must be a {wanted}, got {value!r}")
+            raise TypeError(f"{name} must be a {wanted}, got {shown(value)}")
         return value
 
     return check
@@ -245,9 +246,9 @@ def _chosen_law(choice: LawChoice, parameters: dict[str, Json]) -> type[Describe
         return choice.classes[0]
     by_form = {kind.form: kind for kind in choice.classes}
     form = parameters.pop("form", None)
-    if form not in by_form:
+    if not isinstance(form, str) or form not in by_form:
         raise ModelFileError(
-            f"parameters.form must be one of {', '.join(map(repr, by_form))}; got {form!r}"
+            f"parameters.form must be one of {', '.join(map(repr, by_form))}; got {shown(form)}"
         )
     return by_form[form]
 
@@ -265,13 +266,21 @@ def exact_names(
 ) -> None:
     """Refuse a value that is no JSON object with exactly these names, but for optional ones."""
     if not isinstance(mapping, Mapping):
-        raise ModelFileError(f"{where} must be an object with {', '.join(names)}; got {mapping!r}")
+        raise ModelFileError(
+            f"{where} must be an object with {', '.join(names)}; got {shown(mapping)}"
+        )
     missing = [name for name in names if name not in mapping and name not in optional]
     unknown = [name for name in mapping if name not in names]
     problems = [
-        f"{what} {', '.join(repr(name) for name in found)}"
+        f"{what} {_listed(found)}"
         for what, found in (("missing", missing), ("unknown", unknown))
         if found
     ]
     if problems:
         raise ModelFileError(f"{where}: {'; '.join(problems)} (expected {', '.join(names)})")
+
+
+def _listed(names: list[str]) -> str:
+    most = 8
+    listed = ", ".join(shown(name) for name in names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -9,6 +9,8 @@ The version rises when a file would have to be read with another meaning.
 from __future__ import annotations
 
 import json
+import stat
+from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
 from os import PathLike
@@ -16,10 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from integrodiff._atomic import atomic_write
+from integrodiff._checks import sequence_of_numbers, shown
 from integrodiff.errors import ModelFileError
 from integrodiff.models.base import KINDS, ExplicitModel, Model
 from integrodiff.models.by_noise_level import ByNoiseLevel
 from integrodiff.models.description import exact_names
+from integrodiff.models.limits import (
+    DEEPEST_NESTING,
+    LARGEST_FILE,
+    MOST_LEVELS,
+    MOST_NAMES,
+    at_most,
+)
 
 SCHEMA, VERSION = "integrodiff-model", 1
 
@@ -56,9 +66,28 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
             "or a model file with the suffix .json"
         )
     try:
-        return model_from_json(path.read_text(encoding="utf-8"))
+        return model_from_json(_text_of(path))
     except (ModelFileError, UnicodeDecodeError) as error:
         raise ModelFileError(f"{path}: {error}") from error
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a regular file; pipes and devices may never end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise ModelFileError("is not a regular file; save the model to a file first")
+    with path.open("rb") as stream:
+        data = stream.read(LARGEST_FILE + 1)
+    _require_size(len(data))
+    return data.decode("utf-8")
+
+
+def _require_size(size: int) -> None:
+    if size > LARGEST_FILE:
+        raise ModelFileError(
+            f"a model file has at most {LARGEST_FILE // 2**20} MiB, this one has more; check that "
+            "it is a model, and shorten its provenance"
+        )
 
 
 def save_model(model: Model, path: str | PathLike[str]) -> None:
@@ -101,8 +130,9 @@ def model_from_json(text: str) -> Model:
     ------
     ModelFileError
         With what is wrong: not JSON, another schema or version, names missing or unknown, or a
-        value out of its range.
+        value out of its range; see :mod:`integrodiff.models.limits` for what is too large.
     """
+    _require_size(len(text))
     try:
         document = json.loads(
             text, parse_constant=_refuse_constant, object_pairs_hook=_unique_names
@@ -113,25 +143,49 @@ def model_from_json(text: str) -> Model:
         raise
     except ValueError as error:  # a whole number of thousands of digits
         raise ModelFileError(f"a number is too long: {error}") from error
+    _require_shallow(document)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ModelFileError(f'not a model file: it must be an object with "schema": "{SCHEMA}"')
     if document.get("version") != VERSION:
         raise ModelFileError(
-            f"version {document.get('version')!r} of the schema is not supported, only {VERSION}"
+            f"version {shown(document.get('version'))} of the schema is not supported, "
+            f"only {VERSION}"
         )
     by_level = "levels" in document
     exact_names("model file", document, (*_KEYS, "levels") if by_level else _KEYS)
     kind = KINDS.get(document["model"]) if isinstance(document["model"], str) else None
     if kind is None:
         raise ModelFileError(
-            f"model must be one of {', '.join(map(repr, KINDS))}; got {document['model']!r}"
+            f"model must be one of {', '.join(map(repr, KINDS))}; got {shown(document['model'])}"
         )
     if not isinstance(document["provenance"], Mapping):
-        raise ModelFileError(f"provenance must be an object, got {document['provenance']!r}")
+        raise ModelFileError(f"provenance must be an object, got {shown(document['provenance'])}")
     try:
+        _require_levels(document["provenance"])
         return _build(kind, document, by_level)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise ModelFileError(str(error)) from error
+
+
+def _require_shallow(document: Any) -> None:
+    """Refuse deep nesting, level by level: functions that call themselves could run too deep."""
+    level = [document] if isinstance(document, (dict, list)) else []
+    for _ in range(DEEPEST_NESTING):
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [part for parts in inner for part in parts if isinstance(part, (dict, list))]
+        if not level:
+            return
+    raise ModelFileError(
+        f"objects and lists are nested more than {DEEPEST_NESTING} deep; a model needs four levels"
+    )
+
+
+def _require_levels(provenance: Mapping[str, Any]) -> None:
+    """Refuse noise levels in the provenance that are none: warnings are based on them."""
+    levels = provenance.get("noise_levels")
+    if levels is not None and levels != []:
+        name = "provenance.noise_levels"
+        at_most(f"the number of {name}", len(sequence_of_numbers(name, levels)), MOST_LEVELS)
 
 
 def _build(kind: type[ExplicitModel], document: Mapping[str, Any], by_level: bool) -> Model:
@@ -140,10 +194,11 @@ def _build(kind: type[ExplicitModel], document: Mapping[str, Any], by_level: boo
     if not by_level:
         exact_parameters = parameters if isinstance(parameters, Mapping) else None
         if exact_parameters is None:
-            raise ModelFileError(f"parameters must be an object, got {parameters!r}")
+            raise ModelFileError(f"parameters must be an object, got {shown(parameters)}")
         return kind.build(exact_parameters, settings, document["provenance"])
     if not isinstance(parameters, list) or not all(isinstance(p, Mapping) for p in parameters):
         raise ModelFileError("with levels, parameters must be a list of objects, one for each")
+    at_most("the number of levels", len(parameters), MOST_LEVELS)
     return ByNoiseLevel(
         levels=document["levels"],
         models=tuple(kind.build(member, settings) for member in parameters),
@@ -156,8 +211,13 @@ def _refuse_constant(name: str) -> float:
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    if len(pairs) > MOST_NAMES:
+        raise ModelFileError(
+            f"an object has at most {MOST_NAMES} names, one in this file has {len(pairs)}; "
+            "check that it is a model"
+        )
+    twice = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     if twice:
-        raise ModelFileError(f"{', '.join(map(repr, twice))} given more than once in one object")
+        names = ", ".join(map(shown, twice[:8]))
+        raise ModelFileError(f"{names} given more than once in one object")
     return dict(pairs)

@@ -25,6 +25,7 @@ from integrodiff.models.description import (
     require_lengths,
     setting,
 )
+from integrodiff.models.limits import MOST_SCALES, at_most, blur_scale, positive_blur_scale
 from integrodiff.stages._arrays import Scalar, exp
 
 Quadrature: TypeAlias = Literal["gradient", "variance", "none"]
@@ -53,18 +54,19 @@ class ScaleGrid:
     quadrature: Quadrature = "gradient"
 
     def __post_init__(self) -> None:
-        positive_integer("count", self.count)
+        at_most("count", positive_integer("count", self.count), MOST_SCALES)
         one_of("quadrature", self.quadrature, get_args(Quadrature))
         if self.count == 1:
-            nonnegative_number("smallest", self.smallest)
+            blur_scale("smallest", self.smallest)
+            blur_scale("largest", self.largest)
             if self.largest != self.smallest:
                 raise ValueError(
                     "a grid of one scale needs largest equal to smallest, got "
                     f"smallest={self.smallest} and largest={self.largest}"
                 )
         else:
-            positive_number("smallest", self.smallest)
-            positive_number("largest", self.largest)
+            positive_blur_scale("smallest", self.smallest)
+            positive_blur_scale("largest", self.largest)
             if not self.smallest < self.largest:
                 raise ValueError(
                     f"smallest must be below largest, got {self.smallest} and {self.largest}"

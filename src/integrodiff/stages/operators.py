@@ -86,7 +86,7 @@ class DerivativeOperator(ABC):
 
     def outer_product(self, parts: Parts) -> SymmetricTensor:
         """Return the structure tensor of one scale, from the coupled derivatives."""
-        raise NotImplementedError(f"{type(self).__name__} has no structure tensor")
+        raise TypeError(f"{type(self).__name__} has no structure tensor")
 
     @abstractmethod
     def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
@@ -94,7 +94,7 @@ class DerivativeOperator(ABC):
 
     def tensor_gate(self, parts: Parts, tensor: SymmetricTensor) -> Parts:
         """Return the parts multiplied by a diffusion tensor with eigenvalues in [0, 1]."""
-        raise NotImplementedError(f"{type(self).__name__} has no tensor gate")
+        raise TypeError(f"{type(self).__name__} has no tensor gate")
 
     @abstractmethod
     def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:

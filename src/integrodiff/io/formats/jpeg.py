@@ -120,4 +120,4 @@ class Writer(PillowWriter):
         Image.fromarray(samples).save(
             encoded, format="JPEG", quality=95, subsampling="4:4:4", **options
         )
-        self.path.write_bytes(encoded.getbuffer())
+        self.path.write_bytes(encoded.getvalue())
