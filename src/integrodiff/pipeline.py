@@ -52,6 +52,12 @@ StepCallback: TypeAlias = Callable[[Step], object]
 _BAND = 64
 """Rows that are converted at a time."""
 
+_LARGE = 2**23
+"""Bytes of an image from which on the memory of an engine is given back after each use.
+
+It is larger than the image, and to take it again costs little beside the steps.
+"""
+
 
 class Pipeline:
     """Denoises the planes of one image.
@@ -183,7 +189,11 @@ class _Stations:
                 while state.step < state.steps:
                     state.advance(1)
                     observe(current)
-            image[group.samples] = state.image()
+                del current
+            state.read(image[group.samples])
+            del state
+            if image.nbytes > _LARGE:
+                process.release()
         return self.backward(image, dimensions)
 
     def _current(

@@ -79,7 +79,7 @@ def check_refused(source: Path, words: str, before: str = "") -> None:
     around = set(source.parent.iterdir())
     started = time.perf_counter()
     code, message, memory, seconds = denoise(
-        source, source.with_name("out" + source.suffix), before
+        source, source.with_name("out" + "".join(source.suffixes)), before
     )
     assert words in " ".join(message.split())
     assert code == REFUSED
@@ -259,7 +259,7 @@ def nifti(extension: int, offset: float) -> bytes:
     return bytes(header.binaryblock) + b"\1\0\0\0" + struct.pack("<ii", extension, 6)
 
 
-@pytest.mark.parametrize("offset", [352, 2**20, 2**30], ids=["none", "short", "long"])
+@pytest.mark.parametrize("offset", [2**20, 2**30], ids=["short", "long"])
 def test_extension_of_nifti(tmp_path: Path, offset: int) -> None:
     size = 2**31 - 16
     head = nifti(size, offset)
@@ -313,7 +313,8 @@ def test_strip_of_tiff(tmp_path: Path, compression: int, codecs: bool) -> None:
 
 def check_bounded(source: Path) -> None:
     """Check that a file is refused, or read in part, without much memory."""
-    code, message, memory, seconds = denoise(source, source.with_name("out" + source.suffix))
+    target = source.with_name("out" + source.suffix)
+    code, message, memory, seconds = denoise(source, target)
     assert code in (0, REFUSED), message
     assert memory < MEMORY
     assert seconds < SECONDS

@@ -65,6 +65,10 @@ class State(ABC):
     def image(self) -> Array:
         """Return a copy of the image as it is now, of the kind and dtype it was given as."""
 
+    def read(self, target: Array) -> None:
+        """Write the image as it is now to an array of its shape and dtype."""
+        target[...] = self.image()
+
 
 class Process(ABC):
     """An evolution prepared for images of any shape; it may serve several threads at once.
@@ -77,6 +81,10 @@ class Process(ABC):
 
     def __init__(self, evolution: Evolution) -> None:
         self.evolution = evolution
+
+    def release(self) -> None:
+        """Give back the memory that is kept for the next image, if there is any."""
+        return
 
     @abstractmethod
     def start(self, image: Array) -> State:

@@ -128,6 +128,10 @@ class NativeProcess(Process):
         other._schedule = schedule_tuples(evolution)
         return other
 
+    def release(self) -> None:
+        """Give back the memory of images that are done; kernels are made again when needed."""
+        self._compiled.clear()
+
     def start(self, image: FloatImage) -> State:
         """Return the state before the first step."""
         return _NativeState(self, image)
@@ -147,9 +151,10 @@ class NativeProcess(Process):
 
     def _kernels(self, precision: Any) -> Any:
         """Return the compiled process, which keeps the memory of images that are done."""
-        if precision not in self._compiled:
-            self._compiled[precision] = self._compile(precision)
-        return self._compiled[precision]
+        found = self._compiled.get(precision)
+        if found is None:
+            found = self._compiled[precision] = self._compile(precision)
+        return found
 
     def _compile(self, precision: Any) -> Any:
         kind, evolution, found = compiled_process(precision), self.evolution, self._shortcuts
@@ -206,6 +211,14 @@ class _NativeState(State):
         for run, image in zip(self._runs, found, strict=True):
             run.read(image)
         return found.reshape(self._shape).astype(self._dtype, copy=False)
+
+    def read(self, target: FloatImage) -> None:
+        """Write the image as it is now to an array, without a copy in between if possible."""
+        exact = target.dtype in (np.float32, np.float64) and target.dtype == self._dtype
+        if len(self._runs) == 1 and exact and target.flags.c_contiguous:
+            self._runs[0].read(target.reshape(self._shape[-3:]))
+        else:
+            super().read(target)
 
 
 def compiled_process(precision: Any) -> Any:
