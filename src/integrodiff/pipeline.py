@@ -52,7 +52,7 @@ StepCallback: TypeAlias = Callable[[Step], object]
 _BAND = 64
 """Rows that are converted at a time."""
 
-_LARGE = 2**23
+_LARGE = 2**22
 """Bytes of an image from which on the memory of an engine is given back after each use.
 
 It is larger than the image, and to take it again costs little beside the steps.
@@ -103,7 +103,7 @@ class Pipeline:
         for number, plane in enumerate(planes):
             stations = self._stations[self.resolved.layout.channel_of(number)]
             observe = None if watcher is None else partial(watcher.advance, number)
-            denoised = stations.denoised(_working(plane), observe)
+            denoised = stations.denoised(plane, observe)
             if not np.isfinite(denoised).all():
                 raise ValueError(
                     f"the grey values, up to {np.abs(plane).max():g}, are too large to "
@@ -120,11 +120,14 @@ class Pipeline:
         Images are ``(sample, row, column)``; both are on the scale [0, 255].
         """
         stations = self._stations[self.resolved.layout.channel_of(number)]
-        image = stations.forward(_working(plane))
+        image = stations.forward(plane)
         channel = stations.channel
         groups = zip(channel.space.groups, channel.levels, strict=True)
         return [(image[group.samples], level) for group, level in groups]
 
+
+_Parts: TypeAlias = list[tuple[slice, FloatImage]]
+"""Samples of the colour space, with their values on the model's scale."""
 
 _Observer: TypeAlias = Callable[[Callable[[], FloatImage]], object]
 
@@ -157,52 +160,78 @@ class _Stations:
         """Number of steps for one plane."""
         return sum(process.evolution.steps for process in self.processes)
 
-    def forward(self, plane: FloatImage) -> FloatImage:
-        """Map a plane to the input of the engine, ``(sample, row, column)``, in new memory."""
-        channel = self.channel
-        if channel.photons is not None:
-            plane = channel.photons.stabilise(plane)
-        samples = plane[None] if plane.ndim == 2 else np.moveaxis(plane, -1, 0)
-        separated = channel.space.separated(samples)
-        own = separated if separated is not samples else np.empty_like(samples, order="C")
-        return np.multiply(separated, plane.dtype.type(channel.factor), out=own)
+    def forward(self, plane: NDArray[Any], samples: slice = slice(None)) -> FloatImage:
+        """Map a plane to the input of the engine, ``(sample, row, column)``, in new memory.
+
+        ``samples`` are those of the colour space that are wanted.
+        """
+        channel, dtype = self.channel, computing_dtype(plane.dtype)
+        wanted = len(range(*samples.indices(1 if plane.ndim == 2 else plane.shape[-1])))
+        image = np.empty((wanted, *plane.shape[:2]), dtype)
+        for rows in _row_bands(len(plane)):
+            band = _working(plane[rows])
+            if channel.photons is not None:
+                band = channel.photons.stabilise(band)
+            separated = channel.space.separated(
+                band[None] if band.ndim == 2 else np.moveaxis(band, -1, 0)
+            )
+            np.multiply(separated[samples], dtype.type(channel.factor), out=image[:, rows])
+        return image
 
     def backward(self, image: FloatImage, dimensions: int) -> FloatImage:
         """Invert :meth:`forward` in place; ``dimensions`` is 3 for a plane with samples, else 2."""
         channel = self.channel
-        samples = channel.space.mixed(np.divide(image, image.dtype.type(channel.factor), out=image))
-        plane = samples[0] if dimensions == 2 else np.moveaxis(samples, 0, -1)
+        for rows in _row_bands(image.shape[1]):
+            band = np.divide(image[:, rows], image.dtype.type(channel.factor))
+            image[:, rows] = channel.space.mixed(band)
+        plane = image[0] if dimensions == 2 else np.moveaxis(image, 0, -1)
         return plane if channel.photons is None else channel.photons.restore(plane)
 
-    def denoised(self, plane: FloatImage, observe: _Observer | None) -> FloatImage:
-        """Denoise a plane, one group of samples after the other."""
+    def denoised(self, plane: NDArray[Any], observe: _Observer | None) -> FloatImage:
+        """Denoise a plane, one group of samples after the other.
+
+        The largest group is the first, when there are no results of others in memory yet.
+        """
         if not self.processes:
-            return plane
-        image, dimensions = self.forward(plane), plane.ndim
-        del plane
-        for group, process in zip(self.channel.space.groups, self.processes, strict=True):
-            state = process.start(image[group.samples])
+            return _working(plane)
+        groups = zip(self.channel.space.groups, self.processes, strict=True)
+        done: _Parts = []
+        for group, process in sorted(groups, key=lambda pair: -_length(pair[0].samples)):
+            part = self.forward(plane, group.samples)
+            state = process.start(part)
             if observe is None:
                 state.advance()
             else:
-                current = partial(self._current, image, group.samples, state, dimensions)
+                current = partial(self._current, plane, done, group.samples, state)
                 while state.step < state.steps:
                     state.advance(1)
                     observe(current)
                 del current
-            state.read(image[group.samples])
+            state.read(part)
             del state
-            if image.nbytes > _LARGE:
+            if part.nbytes > _LARGE:
                 process.release()
-        return self.backward(image, dimensions)
+            done.append((group.samples, part))
+            del part
+        return self.backward(self._joined(plane, done), plane.ndim)
+
+    def _joined(self, plane: NDArray[Any], parts: _Parts) -> FloatImage:
+        """Return an image of these parts; other samples, without noise, are those of the plane."""
+        image = self.forward(plane)
+        for samples, part in parts:
+            image[samples] = part
+        return image
 
     def _current(
-        self, image: FloatImage, samples: slice, state: State, dimensions: int
+        self, plane: NDArray[Any], done: _Parts, samples: slice, state: State
     ) -> FloatImage:
         """Return the plane with the current values of the samples that are being advanced."""
-        shown = image.copy()
-        shown[samples] = state.image()
-        return self.backward(shown, dimensions)
+        return self.backward(self._joined(plane, [*done, (samples, state.image())]), plane.ndim)
+
+
+def _length(samples: slice) -> int:
+    """Return the number of samples of a group."""
+    return int(samples.stop - samples.start)
 
 
 def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -228,5 +257,10 @@ def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _bands(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
     """Iterate over corresponding bands of rows, so that temporary arrays stay small."""
-    for first in range(0, len(arrays[0]), _BAND):
-        yield tuple(array[first : first + _BAND] for array in arrays)
+    for rows in _row_bands(len(arrays[0])):
+        yield tuple(array[rows] for array in arrays)
+
+
+def _row_bands(height: int) -> Iterator[slice]:
+    """Iterate over the bands of an image."""
+    return (slice(first, first + _BAND) for first in range(0, height, _BAND))
