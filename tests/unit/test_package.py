@@ -153,8 +153,8 @@ arrays
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
         diffusion_tensor divergence operators evolution stability step __init__
 _checks
-models: description base laws classical compact deep integrodifferential by_noise_level files \
-        __init__
+models: limits description base laws classical compact deep integrodifferential by_noise_level \
+        files __init__
 engines: base threads gpu shortcuts staged numpy native torch __init__
 noise: photons maps level __init__
 grey_range
@@ -163,10 +163,11 @@ request
 pipeline
 _denoise
 __init__
-io: spacing image access registry formats.exif formats.ome_xml formats.tiff_tags \
-    formats.tiff_writing formats.tiff \
+io: spacing bounded image access registry formats.exif formats.ome_xml formats.tiff_tags \
+    formats.tiff_writing formats.jpeg_size formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom formats.nifti \
-    formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr formats.__init__ __init__
+    formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
+    formats.__init__ __init__
 viz: metrics sheet comparison demo drawing explanation explanation_figure __init__
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__
