@@ -190,13 +190,16 @@ class _Stations:
     def denoised(self, plane: NDArray[Any], observe: _Observer | None) -> FloatImage:
         """Denoise a plane, one group of samples after the other.
 
-        The largest group is the first, when there are no results of others in memory yet.
+        Observers see them in the order of the colour space. If there are none, the largest group
+        is the first, when there are no results of others in memory yet; the result is the same.
         """
         if not self.processes:
             return _working(plane)
-        groups = zip(self.channel.space.groups, self.processes, strict=True)
+        groups = list(zip(self.channel.space.groups, self.processes, strict=True))
+        if observe is None:
+            groups.sort(key=lambda pair: -_length(pair[0].samples))
         done: _Parts = []
-        for group, process in sorted(groups, key=lambda pair: -_length(pair[0].samples)):
+        for group, process in groups:
             part = self.forward(plane, group.samples)
             state = process.start(part)
             if observe is None:
