@@ -83,7 +83,7 @@ def test_long_npy_header(tmp_path: Path) -> None:
     text = b"{'descr': '<u2', 'fortran_order': False, 'shape': (" + b"1," * 10**6 + b")}\n"
     head = b"\x93NUMPY\x02\0" + struct.pack("<I", len(text))
     (tmp_path / "in.npy").write_bytes(head + text)
-    with pytest.raises(ImageFileError, match="cannot be decoded"):
+    with pytest.raises(ImageFileError, match="header of more than"):
         read_image(tmp_path / "in.npy")
 
 
