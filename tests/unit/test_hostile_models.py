@@ -14,7 +14,15 @@ import pytest
 from cases import COMPACT, MODELS
 from command_line import run
 
-from integrodiff import IAD, ByNoiseLevel, ModelFileError, ReducedLaw, ScaleGrid, load_model
+from integrodiff import (
+    IAD,
+    ByNoiseLevel,
+    ModelFileError,
+    ReducedLaw,
+    ScaleGrid,
+    denoise,
+    load_model,
+)
 from integrodiff.models import model_from_json, model_to_json
 from integrodiff.models.limits import LARGEST_FILE, MOST_NAMES, MOST_SCALES, MOST_STEPS
 
@@ -114,6 +122,13 @@ def test_absurd_numbers_are_refused_at_a_noise_level(text: str, message: str) ->
         model.evolution(level)
     with pytest.raises(ValueError, match=message):
         model.stable_step(level)
+
+
+def test_a_step_size_that_underflows_changes_nothing() -> None:
+    model = model_from_json(changed("iad-plus", "parameters", "tau_exponent", value=1e5))
+    image = np.random.default_rng(0).normal(128, 30, (8, 9))
+    found = denoise(image, sigma=29.0, model=model, data_range=255)
+    np.testing.assert_array_equal(found, image)
 
 
 def test_extrapolation_far_beyond_the_levels() -> None:

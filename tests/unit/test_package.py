@@ -155,7 +155,7 @@ stages: _arrays reflection scale_space gradient derivatives symbols structure_te
 _checks
 models: limits description base laws classical compact deep integrodifferential by_noise_level \
         files __init__
-engines: base threads gpu shortcuts staged numpy native torch __init__
+engines: base threads gpu shortcuts certificate staged numpy native torch __init__
 noise: photons maps level __init__
 grey_range
 colour

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from integrodiff._checks import positive_integer
 from integrodiff.engines.base import Engine, FloatImage, Process, State
+from integrodiff.engines.certificate import stable_step_with_shortcuts
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
     TRUNCATION,
@@ -76,7 +78,8 @@ class NativeEngine(Engine):
 class NativeProcess(Process):
     """A process with its kernels and the memory of the compiled engine, for many images.
 
-    Calls from several threads do not disturb each other.
+    Calls from several threads do not disturb each other. Unless the process is ``exact``, its step
+    size is cut to the bound that holds for what is really computed; see :mod:`.certificate`.
 
     Parameters
     ----------
@@ -111,6 +114,8 @@ class NativeProcess(Process):
         self._shortcuts = None if exact else shortcuts(evolution, span)
         if self._shortcuts is not None:
             self.evolution = self._shortcuts.evolution
+        self._cut = 1.0 if exact else self._cut_to_bound()
+        self.evolution = _with_step_times(self.evolution, self._cut)
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._instruction_set = instruction_set
         self._compiled: dict[Any, Any] = {}
@@ -124,6 +129,8 @@ class NativeProcess(Process):
         other = copy(self)
         if self._shortcuts is not None:
             evolution = with_same_left_out(evolution, self.evolution)
+        # By the same factor, so that differences show what a number does.
+        evolution = _with_step_times(evolution, self._cut)
         other.evolution = evolution
         other._schedule = schedule_tuples(evolution)
         return other
@@ -131,6 +138,12 @@ class NativeProcess(Process):
     def release(self) -> None:
         """Give back the memory of images that are done; kernels are made again when needed."""
         self._compiled.clear()
+
+    def _cut_to_bound(self) -> float:
+        """Return the factor, at most one, by which the step size has to become smaller."""
+        tau = plain(self.evolution.tau)
+        bound = stable_step_with_shortcuts(self.evolution, self._shortcuts)
+        return bound / tau if tau > bound else 1.0
 
     def start(self, image: FloatImage) -> State:
         """Return the state before the first step."""
@@ -219,6 +232,10 @@ class _NativeState(State):
             self._runs[0].read(target.reshape(self._shape[-3:]))
         else:
             super().read(target)
+
+
+def _with_step_times(evolution: Evolution, factor: float) -> Evolution:
+    return evolution if factor == 1 else replace(evolution, tau=evolution.tau * factor)
 
 
 def compiled_process(precision: Any) -> Any:

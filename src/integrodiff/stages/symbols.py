@@ -33,11 +33,12 @@ class Symbol(ABC):
     def upper_bound(self, p: Interval, q: Interval) -> Values:
         """Return an upper bound on boxes of p and q, given as (low, high)."""
 
-    def curvature(self, decay: float) -> float | None:
-        """Bound the second derivative of the decayed symbol along the line of its maxima.
+    def concavity(self, decay: float, totals: Values) -> Values | None:
+        r"""Bound minus the second derivative of the decayed symbol along the line of its maxima.
 
-        That line is the one of smallest product p q for each sum p + q. None stands for a symbol
-        whose maxima lie elsewhere.
+        That line is the one of the smallest product p q for each sum p + q: p q = 0 up to the sum
+        2, and p = 2 beyond. There is one bound for each interval between the increasing
+        ``totals``, sums among which 2 must be. None stands for a symbol whose maxima lie elsewhere.
         """
         return None
 
@@ -58,9 +59,14 @@ class LinearSymbol(Symbol):
         c = self.twist / (2 * self.slope)
         return self.slope * (p[1] * (1 - c * q[0]) + q[1] * (1 - c * p[0]))
 
-    def curvature(self, decay: float) -> float:
-        """Return a bound for |(S e^{-kr})''| <= (k^2 S + 2 k |S'|) e^{-kr}, where S <= slope r."""
-        return self.slope * decay * (1 / math.e + 2)
+    def concavity(self, decay: float, totals: Values) -> Values:
+        """Bound -(S e^{-kr})'' = (2 k S' - k^2 S) e^{-kr}, with S linear up to 2 and beyond."""
+        low, high = totals[:-1], totals[1:]
+        slopes = np.where(low < 2, self.slope, self.slope - 2 * self.twist)
+        ends = [self.value(np.minimum(r, 2.0), np.maximum(r - 2, 0.0)) for r in (low, high)]
+        bound = decay * (2 * slopes - decay * np.minimum(*ends))
+        result: Values = np.maximum(bound, 0.0) * np.exp(-decay * low)
+        return result
 
     def largest(self, decay: float) -> float:
         """Return the largest value of slope r e^{-kr}."""
@@ -81,9 +87,9 @@ class ConstantSymbol(Symbol):
         """Return the bound."""
         return np.full_like(p[0], self.bound)
 
-    def curvature(self, decay: float) -> float:
-        """Return the largest second derivative of an exponential."""
-        return self.bound * decay**2
+    def concavity(self, decay: float, totals: Values) -> Values:
+        """Return zero: an exponential is convex."""
+        return np.zeros(len(totals) - 1)
 
 
 @dataclass(frozen=True)
