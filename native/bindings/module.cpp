@@ -355,6 +355,8 @@ void bind(nb::module_ &m, const char *process, const char *run) {
 
 NB_MODULE(_native, m) {
     m.doc() = "Compiled steps of diffusion processes";
+    // Processes that are kept in caches live until the interpreter ends; that is no leak.
+    nb::set_leak_warnings(false);
     bind<float>(m, "ProcessFloat32", "RunFloat32");
     bind<double>(m, "ProcessFloat64", "RunFloat64");
     m.def("instruction_sets", []() {

@@ -152,8 +152,8 @@ class ResolvedChannel:
         elif self.map is not None:
             text = f"sigma {self.map.lowest:.4g} to {self.map.highest:.4g}"
         else:
-            values = dict.fromkeys(f"{value:.4g}" for value in self.sigmas)
-            text = f"sigma {', '.join(values)}"
+            values = [f"{value:.4g}" for value in self.sigmas]
+            text = f"sigma {values[0] if len(set(values)) == 1 else ', '.join(values)}"
         return f"{text} (estimated)" if self.estimated else text
 
 
@@ -223,8 +223,9 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
         survey.resolved(_given_sigmas(request, layout, channel), layout)
         for channel, survey in enumerate(surveys)
     )
-    for channel in channels:
-        _warn_outside_training(request.model, channel)
+    for number, channel in enumerate(channels):
+        which = f" of channel {number + 1}" if len(channels) > 1 else ""
+        _warn_outside_training(request.model, channel, which)
     return ResolvedRequest(request=request, layout=layout, dtype=source.dtype, channels=channels)
 
 
@@ -275,11 +276,12 @@ class _Survey:
         photons = self._photons()
         extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
         if photons is not None:
+            _warn_of_impossible_counts(photons, extremes)
             sigmas = np.ones(layout.samples)
             stabilised = photons.stabilise(extremes.astype(computing_dtype(self._dtype)))
             data_range = stabilised_range(stabilised, photons, request.data_range)
         else:
-            sigmas = np.median(np.stack(self._sigmas), axis=0) if given is None else given
+            sigmas = _typical_levels(self._sigmas) if given is None else given
             loudest = 1.0 if request.map is None else request.map.loudest
             data_range = grey_range(extremes, float(sigmas.max()) * loudest, request.data_range)
         return ResolvedChannel(
@@ -324,6 +326,34 @@ def _read(surveys: list[_Survey], source: Source) -> None:
         seen[channel] += 1
 
 
+def _typical_levels(estimates: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the median of each sample over the planes, without planes that have no noise.
+
+    A plane without noise is blank or saturated, such as the end slices of a volume.
+    """
+    levels = np.stack(estimates, axis=-1)
+    return np.array([np.median(row[row > 0]) if (row > 0).any() else 0.0 for row in levels])
+
+
+def _warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any]) -> None:
+    """Warn of grey values that the detector cannot have produced."""
+    lowest, highest = float(extremes.min()), float(extremes.max())
+    below = photons.offset - lowest
+    few = extremes.dtype.kind == "f" and highest - photons.offset <= photons.gain
+    if below > 6 * max(photons.readout, photons.gain):
+        problem = f"grey values down to {lowest:g} are far below its offset, {photons.offset:g}"
+    elif few and highest > lowest:
+        problem = f"the brightest pixel, {highest:g}, has at most one photon"
+    else:
+        return
+    warnings.warn(
+        f"this image does not fit a detector with gain {photons.gain:g}: {problem}; give its gain, "
+        "offset and readout noise, or use Gaussian noise",
+        NoiseLevelWarning,
+        stacklevel=_outside(),
+    )
+
+
 def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.float64] | None:
     """Return the noise level of each sample of a channel, or None if not given."""
     sigma, samples = request.sigma, layout.samples
@@ -345,7 +375,14 @@ def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.
 
 def _check_map(found: NoiseMap | None, layout: Layout) -> None:
     """Refuse a map of noise levels whose size differs from that of the image."""
-    if found is None or found.relative is None or found.relative.shape == layout.size:
+    if found is None or found.relative is None:
+        return
+    if layout.axes.index("X") < layout.axes.index("Y"):
+        raise ValueError(
+            f"a map of noise levels needs an image with Y before X, got the axes {layout.axes}; "
+            "transpose both"
+        )
+    if found.relative.shape == layout.size:
         return
     height, width = layout.size
     raise ValueError(
@@ -354,7 +391,7 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
     )
 
 
-def _warn_outside_training(model: Model, channel: ResolvedChannel) -> None:
+def _warn_outside_training(model: Model, channel: ResolvedChannel, which: str) -> None:
     """Warn if the noise level is far outside the range of the training."""
     levels = model.noise_levels
     if not levels or not channel.space.groups:
@@ -363,9 +400,9 @@ def _warn_outside_training(model: Model, channel: ResolvedChannel) -> None:
     lowest, highest = min(levels), max(levels)
     if not lowest / 2 <= sigma <= 2 * highest:
         warnings.warn(
-            f"the noise level, {sigma:.3g} on the scale [0, 255], is far outside the range "
-            f"{lowest:g} to {highest:g} that the model was trained for; check sigma and "
-            "data_range",
+            f"the noise level{which}, {sigma:.3g} on the scale [0, 255], is far outside the range "
+            f"{lowest:g} to {highest:g} that the model was trained for; the data range is "
+            f"{channel.data_range:.4g}: check sigma and data_range",
             NoiseLevelWarning,
             stacklevel=_outside(),
         )

@@ -143,6 +143,38 @@ def test_the_range_of_counts_is_that_of_their_values() -> None:
     assert channel.factor == 255 / channel.data_range
 
 
+def test_blank_frames_do_not_count_in_an_estimate() -> None:
+    frames = np.stack([np.full((40, 44), 7, np.float32)] * 6 + [scene(10, seed=i) for i in (1, 2)])
+    (channel,) = resolved(frames, "TYX", data_range=255).channels
+    assert channel.sigmas == np.median([estimate_sigma(frame) for frame in frames[6:]])
+    (blank,) = resolved(frames[:6], "TYX", data_range=255).channels
+    assert blank.sigmas == 0
+
+
+def test_a_map_belongs_to_rows_and_columns() -> None:
+    with pytest.raises(ValueError, match="needs an image with Y before X, got the axes XY"):
+        denoise(np.zeros((6, 6)), np.ones((6, 6)), axes="XY", data_range=255)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (scene(5) / 255, "brightest pixel, .* has at most one photon"),
+        (scene(5).round().astype(np.int16) - 300, "far below its offset, 0"),
+    ],
+)
+def test_images_that_are_no_photon_counts(image: NDArray[Any], message: str) -> None:
+    with pytest.warns(NoiseLevelWarning, match=message):
+        denoise(image, noise="poisson")
+
+
+def test_warnings_name_channel_and_range() -> None:
+    stack = np.stack([scene(10), scene(10)])
+    text = r"of channel 2, 1 on the scale .* the data range is 255: check sigma and data_range"
+    with pytest.warns(NoiseLevelWarning, match=text):
+        denoise(stack, [10, 1], axes="CYX", data_range=255)
+
+
 def test_unknown_detector_takes_the_offset() -> None:
     clean = np.linspace(20, 400, 96) * np.ones((90, 1))
     image = 100 + np.random.default_rng(0).poisson(clean).astype(np.float64)

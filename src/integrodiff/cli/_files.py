@@ -41,7 +41,10 @@ def page_of(path: Path, page: int) -> NDArray[Any]:
         for text in header.notes:
             note(f"{path}: {text}")
         if page > header.pages:
-            stop(ExitCode.USAGE, f"{path} has {header.pages} page(s); --page {page} does not exist")
+            stop(
+                ExitCode.USAGE,
+                f"--page {page} does not exist: {path} has pages 1 to {header.pages}",
+            )
         samples = header.layout.samples
         if samples not in (1, 3):
             stop(

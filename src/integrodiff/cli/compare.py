@@ -11,6 +11,7 @@ from integrodiff.cli._files import page_of, refuse_output_over_inputs
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
+    note,
     plain_warnings,
     printable,
     results,
@@ -87,6 +88,8 @@ def _run(
     data_range: float | None,
     overwrite: bool,
 ) -> None:
+    import numpy as np
+
     from integrodiff.errors import ImageFileError
     from integrodiff.grey_range import grey_range
     from integrodiff.io import ImageFile, check_output_path, write_image
@@ -104,9 +107,17 @@ def _run(
                 f"{path} has the shape {_shape(image)} and {before} {_shape(images[0])}; "
                 "both images must have the same size and number of colours",
             )
+    if clean is not None and images[0].dtype != images[2].dtype:
+        note(
+            f"{before} is {images[0].dtype} and {clean} is {images[2].dtype}: PSNR and SSIM assume "
+            "the same scale of grey values"
+        )
     with stopping(ExitCode.USAGE, ValueError, TypeError):
-        # The range is that of the image with the least noise.
-        span = grey_range(images[-1], 0.0, data_range)
+        if clean is None and data_range is None:
+            span = float(np.ptp(images[-1].astype(np.float64))) or 1.0
+        else:
+            # The range is that of the image with the least noise.
+            span = grey_range(images[-1], 0.0, data_range)
     region = busiest_region(images[-1]) if zoom is None else _region(zoom, images[0])
     if clean is not None:
         _print_table(inputs, images, span)

@@ -139,6 +139,11 @@ def estimate_poisson_gaussian(
 
 def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
     """Return the image as an array; refuse invalid types, shapes and values."""
+    if channel_axis is None and np.ndim(image) != 2:
+        raise ValueError(
+            f"image must have two axes, rows and columns, got shape {np.shape(image)}; for colour "
+            "give channel_axis, and estimate the planes of a stack one by one"
+        )
     array = array_image(image, channel_axis=channel_axis).array
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise NotFiniteError("image has NaN or infinite values; replace them first")

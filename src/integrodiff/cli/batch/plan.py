@@ -113,7 +113,9 @@ def _images(name: str, output: Path, *, recursive: bool) -> Iterator[_Found]:
             more = "" if recursive else "; with --recursive also folders in it are looked into"
             stop(ExitCode.INPUT, f"{path}: there is no image file in this folder{more}")
         if others:
-            note(f"{path}: files without a suffix of an image are left out: {len(others)}")
+            names = ", ".join(other.name for other in others[:3])
+            more = ", ..." if len(others) > 3 else ""
+            note(f"{path}: skipped, not images by their extension: {len(others)} ({names}{more})")
         yield from (_Found(image, image.relative_to(path)) for image in images)
     else:
         yield _Found(path, Path(path.name))
