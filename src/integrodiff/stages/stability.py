@@ -184,9 +184,10 @@ def _bound_on_line(shares: Sequence[_Share], weights: Values) -> float | None:
     q = np.maximum(totals - 2, 0.0)
     p = totals - q
     concavities = [share.symbol.concavity(share.decay, totals) for share in shares]
-    excesses = np.stack([c for c in concavities if c is not None])
-    if len(excesses) < len(shares):
+    known = [concavity for concavity in concavities if concavity is not None]
+    if len(known) < len(shares):
         return None
+    excesses = np.stack(known)
     samples = np.stack([share.value(p, q) for share in shares])
     squares = np.diff(totals) ** 2 / 8
     largest = 0.0
