@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from integrodiff.stages._arrays import Array, Scalar
 from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
@@ -38,6 +38,10 @@ Field: TypeAlias = SymmetricTensor | Array
 """What the diffusivity is a function of: structure tensors, or a scalar energy."""
 
 
+# Not Self, which checkers of shapes at run time do not take in a single method.
+_Copy = TypeVar("_Copy", bound="Numbered")
+
+
 class Numbered:
     """A frozen dataclass some of whose fields hold numbers that may be trained.
 
@@ -46,7 +50,7 @@ class Numbered:
 
     numbered: ClassVar[tuple[str, ...]] = ()
 
-    def mapped(self, function: Callable[[Scalar], Scalar]) -> Self:
+    def mapped(self: _Copy, function: Callable[[Scalar], Scalar]) -> _Copy:
         """Return a copy with a function applied to all numbers."""
         changes = {name: _mapped(getattr(self, name), function) for name in self.numbered}
         return replace(self, **changes)  # type: ignore[type-var]
@@ -62,7 +66,7 @@ class Numbered:
         self.mapped(remember)
         return tuple(found)
 
-    def with_numbers(self, numbers: Sequence[Scalar]) -> Self:
+    def with_numbers(self: _Copy, numbers: Sequence[Scalar]) -> _Copy:
         """Return a copy with other numbers."""
         remaining = iter(numbers)
         return self.mapped(lambda _: next(remaining))
