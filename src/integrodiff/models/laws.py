@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
@@ -72,14 +73,14 @@ class ScaleGrid:
                     f"smallest must be below largest, got {self.smallest} and {self.largest}"
                 )
 
-    @property
+    @cached_property
     def scales(self) -> tuple[float, ...]:
         """The scales, finest first."""
         if self.count == 1:
             return (float(self.smallest),)
         return tuple(np.geomspace(self.smallest, self.largest, self.count).tolist())
 
-    @property
+    @cached_property
     def quadrature_weights(self) -> tuple[float, ...]:
         """Weight of each scale in a sum that stands for an integral over the scales."""
         if self.count == 1 or self.quadrature == "none":
