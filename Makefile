@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Versions of Python for `make dist` and `make matrix`, which need each of them installed.
 PYTHONS ?=
 
-.PHONY: help demo quick test lint format dist matrix clean
+.PHONY: help demo quick test shapes lint format dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -19,10 +19,13 @@ quick: $(VENV)/installed-dev lint  ## lint, types, and the tests that take under
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --quiet --numprocesses=auto -m "not slow" \
 	  --ignore=tests/tools $(PYTEST_ARGS)
 
-test: $(VENV)/installed-dev lint  ## lint, types, and all tests
-	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k numpy \
-	  --jaxtyping-packages=integrodiff.stages,beartype.beartype
+test: $(VENV)/installed-dev  ## lint, types, shapes, and all tests
+	$(MAKE) --no-print-directory --jobs=2 lint shapes
 	$(BIN)/python -m pytest --numprocesses=auto $(PYTEST_ARGS)
+
+shapes: $(VENV)/installed-dev  ## check the shapes in the annotations of the stages
+	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k "numpy and every_model" \
+	  --jaxtyping-packages=integrodiff.stages,beartype.beartype
 
 lint: $(VENV)/installed-dev  ## ruff and mypy
 	$(BIN)/ruff check

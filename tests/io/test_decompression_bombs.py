@@ -162,8 +162,9 @@ def test_chunk_of_zarr_2(tmp_path: Path, codec: str) -> None:
     check_refused(path, TOO_LARGE)
 
 
-@pytest.mark.parametrize("codec", ["blosc", "gzip", "zstd"])
-@pytest.mark.parametrize("sharded", [False, True], ids=["plain", "shards"])
+@pytest.mark.parametrize(
+    ("codec", "sharded"), [("blosc", False), ("gzip", True), ("zstd", False), ("zstd", True)]
+)
 def test_chunk_of_zarr_3(tmp_path: Path, codec: str, sharded: bool) -> None:
     path = tmp_path / "in.zarr"
     zarr.create_array(
@@ -299,7 +300,7 @@ def tiff(path: Path, compression: int, data: bytes, **tags: int) -> None:
 
 
 @pytest.mark.parametrize("codecs", [True, False], ids=["imagecodecs", "standard library"])
-@pytest.mark.parametrize("compression", [8, 32946, 34925, 50000])
+@pytest.mark.parametrize("compression", [8, 34925, 50000])
 def test_strip_of_tiff(tmp_path: Path, compression: int, codecs: bool) -> None:
     data = {34925: of_lzma, 50000: of_zstd}.get(compression, of_zlib)()
     tiff(tmp_path / "in.tif", compression, data)
@@ -362,7 +363,7 @@ def png(chunks: list[tuple[bytes, bytes]]) -> bytes:
 
 @pytest.mark.parametrize(
     ("kind", "head"),
-    [(b"zTXt", b"k\0\0"), (b"iTXt", b"k\0\1\0\0\0"), (b"iCCP", b"k\0\0")],
+    [(b"iTXt", b"k\0\1\0\0\0"), (b"iCCP", b"k\0\0")],
 )
 def test_chunk_of_png(tmp_path: Path, kind: bytes, head: bytes) -> None:
     (tmp_path / "in.png").write_bytes(png([(kind, head + of_zlib())]))
