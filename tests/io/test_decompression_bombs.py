@@ -47,7 +47,17 @@ BUSY = 4
 
 REFUSED = 3
 WITHOUT_IMAGECODECS = "import sys; sys.modules['imagecodecs'] = None; "
-RUN = "from integrodiff.cli import main; main()"
+# Peak memory since the program was started; resource usage would count that of its parent too.
+RUN = r"""
+import re, sys
+from pathlib import Path
+from integrodiff.cli import main
+try:
+    main()
+finally:
+    peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    print("peak", peak[1], file=sys.stderr)
+"""
 
 
 def denoise(source: Path, target: Path, before: str = "") -> tuple[int, str, float, float]:
@@ -67,11 +77,11 @@ def denoise(source: Path, target: Path, before: str = "") -> tuple[int, str, flo
     )
     assert process.stderr is not None
     with process.stderr as stream:
-        message = stream.read()
+        message, _, peak = stream.read().rpartition("peak ")
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds = usage.ru_utime + usage.ru_stime
-    return process.returncode, message, usage.ru_maxrss * 1024.0, seconds
+    return process.returncode, message, int(peak) * 1024.0, seconds
 
 
 def check_refused(source: Path, words: str, before: str = "") -> None:

@@ -17,6 +17,8 @@ from integrodiff.io import create_image, open_image, read_image, write_image
 from integrodiff.io.formats import zarr_slabs
 from integrodiff.io.formats.zarr_pyramid import as_dtype, interval_edges, local_mean, nearest
 
+pytestmark = pytest.mark.slow
+
 
 class Counts:
     """How often files of chunks were read and written, by name and range of bytes."""

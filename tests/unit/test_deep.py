@@ -135,6 +135,7 @@ class TestDescent:
         assert sum(part.size for part in model.arrays()) == 276
         assert len(deep_start(orders=(1, 2), steps=5).weights) == 40
 
+    @pytest.mark.slow
     def test_trains_what_the_engines_compute(self, training: dict[str, Any]) -> None:
         import torch
 

@@ -33,6 +33,8 @@ from integrodiff.stages import (
     stable_step,
 )
 
+pytestmark = pytest.mark.slow
+
 SHAPES = [(5, 6), (1, 7), (6, 1), (1, 1), (2, 2)]
 SCALES, WEIGHTS, CONTRASTS = (0.3, 1.2), (0.7, 0.4), (40.0, 15.0)
 SMOOTHED = replace(COMPACT, integration_scale=0.9)
