@@ -77,6 +77,28 @@ def _zarr(path: Path, array: NDArray[Any], axes: str) -> None:
     group.create_array("0", shape=array.shape, dtype=array.dtype, chunks=chunks)[...] = array
 
 
+def _dicom(path: Path, array: NDArray[Any], axes: str) -> None:
+    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
+
+    dataset = Dataset()
+    dataset.SOPClassUID, dataset.SOPInstanceUID = SecondaryCaptureImageStorage, generate_uid()
+    dataset.Rows, dataset.Columns = array.shape[-2:]
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+    dataset.BitsAllocated = dataset.BitsStored = 8 * array.itemsize
+    dataset.HighBit = dataset.BitsStored - 1
+    dataset.PixelRepresentation = int(array.dtype.kind == "i")
+    if array.ndim == 3:
+        dataset.NumberOfFrames = len(array)
+    dataset.PixelData = array.tobytes()
+    dataset["PixelData"].VR = "OB" if array.itemsize == 1 else "OW"
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID
+    dataset.file_meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
+    dataset.save_as(path, enforce_file_format=True)
+
+
 WRITERS = {
     "png": Writer(("YX", "YXS"), ("uint8",), _png, holds_float=False),
     "npy": Writer(("YX", "YXS", "QYX", "QYXS"), _ALL, _npy),
@@ -86,6 +108,7 @@ WRITERS = {
     ),
     "imagej.tif": Writer(("TYX", "CYX", "TCYX"), ("uint8", "uint16", "float32"), _imagej),
     "nii": Writer(("YX", "ZYX", "TZYX"), ("uint8", "int16", "float32"), _nifti),
+    "dcm": Writer(("YX", "QYX"), ("uint8", "uint16", "int16"), _dicom, holds_float=False),
     "zarr": Writer(("YX", "CYX", "TCYX", "CZYX"), ("uint8", "uint16", "float32"), _zarr),
 }
 
