@@ -220,7 +220,11 @@ class _Stations:
 
     def _joined(self, plane: NDArray[Any], parts: _Parts) -> FloatImage:
         """Return an image of these parts; other samples, without noise, are those of the plane."""
-        image = self.forward(plane)
+        count = 1 if plane.ndim == 2 else plane.shape[-1]
+        if sum(_length(samples) for samples, _ in parts) < count:
+            image = self.forward(plane)
+        else:
+            image = np.empty((count, *plane.shape[:2]), parts[0][1].dtype)
         for samples, part in parts:
             image[samples] = part
         return image

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from functools import cache
 
-from integrodiff.engines.base import Engine, FloatImage, Process, State, StepCallback
+from integrodiff.engines.base import Engine, FloatImage, ImageCallback, Process, State
 from integrodiff.engines.native import NativeEngine
 from integrodiff.engines.numpy import NumpyEngine
 from integrodiff.engines.threads import cpu_count, thread_count
@@ -17,9 +17,9 @@ __all__ = [
     "ENGINE_NAMES",
     "Engine",
     "FloatImage",
+    "ImageCallback",
     "Process",
     "State",
-    "StepCallback",
     "cpu_count",
     "get_engine",
     "get_processor_engine",

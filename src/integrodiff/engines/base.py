@@ -26,7 +26,8 @@ from integrodiff.stages import Evolution
 from integrodiff.stages._arrays import Array
 
 FloatImage: TypeAlias = NDArray[np.floating[Any]]
-StepCallback: TypeAlias = Callable[[int, Array], object]
+ImageCallback: TypeAlias = Callable[[int, Array], object]
+"""Called with the number of steps that are done and a copy of the image."""
 
 
 class State(ABC):
@@ -90,7 +91,7 @@ class Process(ABC):
     def start(self, image: Array) -> State:
         """Return the state before the first step; the image itself is never changed."""
 
-    def __call__(self, image: Array, callback: StepCallback | None = None) -> Array:
+    def __call__(self, image: Array, callback: ImageCallback | None = None) -> Array:
         """Return ``image`` after all steps; ``callback(step, image)`` sees it after each."""
         state = self.start(image)
         if callback is None:
@@ -150,7 +151,7 @@ class Engine(ABC):
         self,
         image: Array,
         evolution: Evolution,
-        callback: StepCallback | None = None,
+        callback: ImageCallback | None = None,
         *,
         exact: bool = False,
         threads: int | None = None,
