@@ -50,6 +50,10 @@ class Terminated(KeyboardInterrupt):
         self.code = ExitCode(128 + number)
 
 
+REDRAWS = 4
+"""Of a progress bar in a second: each takes a few milliseconds from the threads of the engine."""
+
+
 def messages() -> Console:
     """Return the console for messages and progress bars: standard error, without markup."""
     from rich.console import Console
@@ -203,10 +207,17 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[], No
     if quiet or total == 0 or not console.is_terminal:
         yield None
         return
+    with shown_bar(console, title, total) as advance:
+        yield advance
+
+
+@contextmanager
+def shown_bar(console: Console, title: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a progress bar; yield the function that advances it."""
     from rich.markup import escape
     from rich.progress import Progress
 
-    with Progress(console=console, transient=True) as bar:
+    with Progress(console=console, transient=True, refresh_per_second=REDRAWS) as bar:
         task = bar.add_task(escape(printable(title)), total=total)
         yield lambda: bar.advance(task)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from integrodiff.cli._terminal import complain, messages, note, say, warn
+from integrodiff.cli._terminal import REDRAWS, complain, messages, note, say, warn
 from integrodiff.cli.batch.outcomes import STATUSES, Outcome, Status
 from integrodiff.cli.batch.plan import Job
 
@@ -114,6 +114,7 @@ def _bar(console: Console) -> Progress:
         TextColumn("left"),
         console=console,
         transient=True,
+        refresh_per_second=REDRAWS,
     )
 
 
