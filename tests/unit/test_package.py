@@ -151,7 +151,7 @@ _child_threads
 layout
 arrays
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
-        diffusion_tensor divergence operators evolution stability step __init__
+        diffusion_tensor divergence operators domain evolution stability step __init__
 _checks
 models: limits description base laws classical compact deep integrodifferential by_noise_level \
         files __init__

@@ -26,8 +26,14 @@ from integrodiff.stages import Evolution
 from integrodiff.stages._arrays import Array
 
 FloatImage: TypeAlias = NDArray[np.floating[Any]]
+Mask: TypeAlias = NDArray[np.bool_]
 ImageCallback: TypeAlias = Callable[[int, Array], object]
 """Called with the number of steps that are done and a copy of the image."""
+
+
+def known_noise(relative_noise: FloatImage, mask: Mask | None) -> FloatImage:
+    """Return relative noise levels with one at invalid pixels, whose noise does not count."""
+    return relative_noise if mask is None else np.where(mask, relative_noise, 1)
 
 
 class State(ABC):
@@ -131,6 +137,7 @@ class Engine(ABC):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        mask: Mask | None = None,
     ) -> Process:
         """Return a process that runs an evolution on many images.
 
@@ -145,6 +152,10 @@ class Engine(ABC):
         relative_noise : array, optional
             For images of one shape whose noise varies over the image: its level at each pixel,
             relative to the level of the evolution.
+        mask : array of bool, optional
+            For images of one shape with invalid pixels: True at the valid ones. The others may
+            have any value, NaN included; they do not count and come back as they were. The steps of
+            the process are those of :func:`integrodiff.stages.stable_on_masks`.
         """
 
     def evolve(
@@ -156,9 +167,10 @@ class Engine(ABC):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        mask: Mask | None = None,
     ) -> Array:
         """Return ``image`` after all steps; see :meth:`prepare`."""
         process = self.prepare(
-            evolution, exact=exact, threads=threads, relative_noise=relative_noise
+            evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
         )
         return process(image, callback)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from integrodiff._checks import positive_integer
-from integrodiff.engines.base import Engine, FloatImage, Process, State
+from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State
 from integrodiff.engines.certificate import stable_step_with_shortcuts
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
@@ -70,8 +70,11 @@ class NativeEngine(Engine):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        mask: Mask | None = None,
     ) -> Process:
         """Compute kernels; memory is taken with the first image."""
+        if mask is not None:
+            raise EngineUnavailableError("the engine 'native' takes no masks; take engine='numpy'")
         return NativeProcess(evolution, exact=exact, threads=threads, relative_noise=relative_noise)
 
 

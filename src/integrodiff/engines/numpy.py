@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from integrodiff.engines.base import Engine, FloatImage, Process, State
+from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State, known_noise
 from integrodiff.engines.staged import StagedState
-from integrodiff.stages import Evolution, sensitivity
+from integrodiff.stages import Evolution, sensitivity, stable_on_masks
 
 
 class NumpyEngine(Engine):
@@ -28,21 +28,25 @@ class NumpyEngine(Engine):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        mask: Mask | None = None,
     ) -> Process:
         """Return a process that runs the stages, which are exact."""
-        return NumpyProcess(evolution, relative_noise)
+        return NumpyProcess(evolution, relative_noise, mask)
 
 
 class NumpyProcess(Process):
     """The stages on NumPy arrays."""
 
-    def __init__(self, evolution: Evolution, relative_noise: FloatImage | None) -> None:
-        super().__init__(evolution)
-        self._relative_noise = relative_noise
+    def __init__(
+        self, evolution: Evolution, relative_noise: FloatImage | None, mask: Mask | None
+    ) -> None:
+        super().__init__(evolution if mask is None else stable_on_masks(evolution))
+        self._relative_noise, self._mask = relative_noise, mask
 
     def start(self, image: FloatImage) -> State:
         """Return the state before the first step."""
         local = None
         if self._relative_noise is not None:
-            local = sensitivity(self._relative_noise.astype(image.dtype))
-        return StagedState(image, self.evolution, local)
+            levels = known_noise(self._relative_noise, self._mask)
+            local = sensitivity(levels.astype(image.dtype))
+        return StagedState(image, self.evolution, local, self._mask)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from integrodiff.engines.base import State
-from integrodiff.stages import Evolution, Sensitivity, explicit_step
+from integrodiff.engines.base import Mask, State
+from integrodiff.stages import Domain, Evolution, Sensitivity, explicit_step
 from integrodiff.stages._arrays import Array, namespace
 
 
@@ -18,22 +18,38 @@ class StagedState(State):
         What is computed.
     local : Sensitivity, optional
         For noise that varies over the image.
+    mask : array of bool, optional
+        True at valid pixels, where there are others.
     """
 
     def __init__(
-        self, image: Array, evolution: Evolution, local: Sensitivity | None = None
+        self,
+        image: Array,
+        evolution: Evolution,
+        local: Sensitivity | None = None,
+        mask: Mask | None = None,
     ) -> None:
         super().__init__(evolution.steps)
-        self._original = self._current = image
+        self._given = self._original = image
         self._evolution = evolution
         self._local = local
+        self._domain = self._valid = None
+        if mask is not None:
+            xp = namespace(image)
+            self._domain = Domain(mask, image)
+            self._valid = xp.asarray(mask, device=image.device)
+            self._original = xp.where(self._valid, image, xp.zeros_like(image))
+        self._current = self._original
 
     def _advance(self, count: int) -> None:
         for step in range(self.step, self.step + count):
             self._current = explicit_step(
-                self._current, self._evolution, step, self._original, self._local
+                self._current, self._evolution, step, self._original, self._local, self._domain
             )
 
     def image(self) -> Array:
         """Return a copy of the image as it is now."""
-        return namespace(self._current).asarray(self._current, copy=True)
+        xp = namespace(self._current)
+        if self._valid is not None:
+            return xp.where(self._valid, self._current, self._given)
+        return xp.asarray(self._current, copy=True)

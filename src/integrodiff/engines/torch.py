@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from integrodiff.engines.base import Engine, FloatImage, Process, State
+from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State, known_noise
 from integrodiff.engines.gpu import driver_has_gpu
 from integrodiff.engines.staged import StagedState
 from integrodiff.install import install_hint
-from integrodiff.stages import Evolution, sensitivity
+from integrodiff.stages import Evolution, sensitivity, stable_on_masks
 from integrodiff.stages._arrays import Array
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ class TorchEngine(Engine):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        mask: Mask | None = None,
     ) -> Process:
         """Return a process that runs the stages, which are exact."""
-        return TorchProcess(evolution, relative_noise, "cuda" if self.has_gpu() else "cpu")
+        device = "cuda" if self.has_gpu() else "cpu"
+        return TorchProcess(evolution, relative_noise, mask, device)
 
 
 class TorchProcess(Process):
@@ -68,10 +70,14 @@ class TorchProcess(Process):
     """
 
     def __init__(
-        self, evolution: Evolution, relative_noise: FloatImage | None, device: str
+        self,
+        evolution: Evolution,
+        relative_noise: FloatImage | None,
+        mask: Mask | None,
+        device: str,
     ) -> None:
-        super().__init__(evolution)
-        self._relative_noise = relative_noise
+        super().__init__(evolution if mask is None else stable_on_masks(evolution))
+        self._relative_noise, self._mask = relative_noise, mask
         self._device = device
 
     def start(self, image: Array) -> State:
@@ -86,20 +92,26 @@ class TorchProcess(Process):
             tensor = image
         local = None
         if self._relative_noise is not None:
-            levels = torch.tensor(
-                self._relative_noise.copy(), device=tensor.device, dtype=tensor.dtype
+            levels = known_noise(self._relative_noise, self._mask)
+            local = sensitivity(
+                torch.tensor(levels.copy(), device=tensor.device, dtype=tensor.dtype)
             )
-            local = sensitivity(levels)
-        return _TorchState(tensor, self.evolution, local, from_numpy=from_numpy)
+        return _TorchState(tensor, self.evolution, local, self._mask, from_numpy=from_numpy)
 
 
 class _TorchState(StagedState):
     """A tensor on its device, without derivatives."""
 
     def __init__(
-        self, tensor: torch.Tensor, evolution: Evolution, local: Any, *, from_numpy: bool
+        self,
+        tensor: torch.Tensor,
+        evolution: Evolution,
+        local: Any,
+        mask: Mask | None,
+        *,
+        from_numpy: bool,
     ) -> None:
-        super().__init__(tensor, evolution, local)
+        super().__init__(tensor, evolution, local, mask)
         self._from_numpy = from_numpy
 
     def _advance(self, count: int) -> None:
@@ -110,4 +122,5 @@ class _TorchState(StagedState):
 
     def image(self) -> Array:
         """Return a copy of the image as it is now: a tensor, or an array if it came as one."""
-        return self._current.cpu().numpy().copy() if self._from_numpy else super().image()
+        found = super().image()
+        return found.cpu().numpy() if self._from_numpy else found

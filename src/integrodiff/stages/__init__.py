@@ -1,10 +1,10 @@
 """The stages of one diffusion step, in the order the data flows.
 
 ``reflection`` - ``scale_space`` - ``gradient`` - ``derivatives`` - ``symbols`` -
-``structure_tensor`` - ``diffusion_tensor`` - ``divergence`` - ``operators`` - ``evolution`` -
-``stability`` - ``step``. A stage imports only earlier ones. Every function takes arrays of any
-namespace of the array API standard: NumPy in float64 is the reference, NumPy in float32 and PyTorch
-tensors run through the very same lines.
+``structure_tensor`` - ``diffusion_tensor`` - ``divergence`` - ``operators`` - ``domain`` -
+``evolution`` - ``stability`` - ``step``. A stage imports only earlier ones. Every function takes
+arrays of any namespace of the array API standard: NumPy in float64 is the reference, NumPy in
+float32 and PyTorch tensors run through the very same lines.
 
 Where the numbered equations of the paper are:
 
@@ -32,6 +32,7 @@ from __future__ import annotations
 from integrodiff.stages.derivatives import derivatives, derivatives_adjoint
 from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
 from integrodiff.stages.divergence import haar_divergence, nonnegativity_divergence
+from integrodiff.stages.domain import Domain
 from integrodiff.stages.evolution import Coupling, CouplingKind, Evolution, Exponential, Term
 from integrodiff.stages.gradient import (
     Discretisation,
@@ -55,7 +56,12 @@ from integrodiff.stages.scale_space import (
     discrete_gaussian,
     increments,
 )
-from integrodiff.stages.stability import stable_step, step_table
+from integrodiff.stages.stability import (
+    stable_on_masks,
+    stable_step,
+    stable_step_on_masks,
+    step_table,
+)
 from integrodiff.stages.step import coupling_field, evolve, explicit_step, gated, velocity
 from integrodiff.stages.structure_tensor import (
     Sensitivity,
@@ -72,6 +78,7 @@ __all__ = [
     "CouplingKind",
     "DerivativeOperator",
     "Discretisation",
+    "Domain",
     "Evolution",
     "ExchangeWithNeighbours",
     "Exponential",
@@ -106,7 +113,9 @@ __all__ = [
     "nonnegativity_divergence",
     "outer_product",
     "sensitivity",
+    "stable_on_masks",
     "stable_step",
+    "stable_step_on_masks",
     "step_table",
     "velocity",
 ]

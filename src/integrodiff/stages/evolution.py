@@ -244,6 +244,13 @@ class Evolution(Numbered):
         return tuple(term for terms in self.schedule for term in terms)
 
 
+def scaled(field: Field, factor: Array) -> Field:
+    """Return a field times a factor at each place."""
+    if isinstance(field, SymmetricTensor):
+        return SymmetricTensor(*(factor * entry for entry in field))
+    return factor * field
+
+
 def is_zero(weight: object) -> bool:
     """Whether a weight is the plain number zero; a trained weight never is."""
     return isinstance(weight, (int, float)) and weight == 0

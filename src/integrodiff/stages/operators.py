@@ -22,7 +22,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from integrodiff.stages._arrays import Array, namespace
 from integrodiff.stages.derivatives import (
@@ -51,6 +54,40 @@ from integrodiff.stages.symbols import ConstantSymbol, HigherSymbol, LinearSymbo
 Parts = Sequence[Array]
 
 _GERSHGORIN = 10.0
+
+
+class Distances(NamedTuple):
+    """How far it is to the next invalid pixel, in steps to one of eight neighbours.
+
+    Attributes
+    ----------
+    pixels : array
+        Zero at invalid pixels.
+    cells : array
+        The smallest of the four pixels around a cell.
+    """
+
+    pixels: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+    def at(self, grid: Grid) -> NDArray[np.int64]:
+        """Return the one of the two for a grid."""
+        return self.cells if grid == "cells" else self.pixels
+
+
+class WalkBound(NamedTuple):
+    r"""Two bounds of adjoint times gate times operator, without the parts on invalid pixels.
+
+    Attributes
+    ----------
+    slope : float
+        :math:`\kappa`, if the product is at most :math:`\kappa L_M`.
+    largest : float
+        Bound of its eigenvalues.
+    """
+
+    slope: float
+    largest: float
 
 
 class DerivativeOperator(ABC):
@@ -104,6 +141,22 @@ class DerivativeOperator(ABC):
         says whether the gate is a tensor.
         """
 
+    @property
+    def radius(self) -> int:
+        """How far the stencils reach from the pixels around a cell, or from their pixel."""
+        return (self.order - (self.grid == "cells")) // 2
+
+    def valid_parts(self, distances: Distances, reach: int, parts: int) -> Parts:
+        """Return, for each of the parts, whether all pixels within ``reach`` of it are valid."""
+        return (distances.at(self.grid) > self.radius + reach,) * parts
+
+    @abstractmethod
+    def walk_bound(self, *, anisotropic: bool) -> WalkBound | None:
+        """Return bounds on masked images, or None for parts that invalid pixels switch off.
+
+        See :mod:`integrodiff.stages.domain`.
+        """
+
 
 @dataclass(frozen=True)
 class HaarGradient(DerivativeOperator):
@@ -150,6 +203,10 @@ class HaarGradient(DerivativeOperator):
         """Return the eigenvalues for D = I, which are the largest."""
         return LinearSymbol(slope=2.0, twist=4 * self.theta)
 
+    def walk_bound(self, *, anisotropic: bool) -> WalkBound:
+        """Return one, as each side belongs to two cells, and the largest value of the symbol."""
+        return WalkBound(slope=1.0, largest=max(4.0, 8 - 16 * self.theta))
+
 
 @dataclass(frozen=True)
 class ExchangeWithNeighbours(DerivativeOperator):
@@ -195,6 +252,17 @@ class ExchangeWithNeighbours(DerivativeOperator):
         linear = LinearSymbol(slope=4.0)
         return linear if linear.largest(decay) < _GERSHGORIN else ConstantSymbol(_GERSHGORIN)
 
+    def valid_parts(self, distances: Distances, reach: int, parts: int) -> Parts:
+        """Return pairs of valid pixels; around diagonal ones all four pixels must be valid."""
+        valid, cells = distances.pixels > reach, distances.cells[1:-1, 1:-1] > reach
+        return valid[:, 1:] & valid[:, :-1], valid[1:] & valid[:-1], cells, cells
+
+    def walk_bound(self, *, anisotropic: bool) -> WalkBound:
+        """Replace diagonal differences by those along the sides of their cells."""
+        return WalkBound(
+            slope=2.0 if anisotropic else 1.0, largest=_GERSHGORIN if anisotropic else 8.0
+        )
+
 
 @dataclass(frozen=True)
 class HigherDerivatives(DerivativeOperator):
@@ -236,6 +304,9 @@ class HigherDerivatives(DerivativeOperator):
     def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
         """Return the eigenvalues for a gate of one, which are the largest."""
         return HigherSymbol(self.order)
+
+    def walk_bound(self, *, anisotropic: bool) -> None:
+        """Return None: with a bound by the graph alone, steps would become tiny."""
 
 
 def derivative_operator(

@@ -20,10 +20,10 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -32,6 +32,9 @@ from scipy.special import ive
 
 from integrodiff.stages._arrays import COLUMN, ROW, Array, Scalar, namespace, plain, slice_along
 from integrodiff.stages.reflection import EVEN, Grid, continued
+
+Blur: TypeAlias = Callable[[Array, Scalar], Array]
+"""A blur as a function of an image and a scale."""
 
 _LONGEST_MATRIX = 256
 """Axes up to this length are smoothed by a matrix, longer ones by shifted sums."""
@@ -115,18 +118,25 @@ def blur_field(
 
 
 def cascade(
-    image: Float[Array, "*batch channel height width"], scales: Sequence[Scalar]
+    image: Float[Array, "*batch channel height width"],
+    scales: Sequence[Scalar],
+    smooth: Blur = blur,
 ) -> list[Float[Array, "*batch channel height width"]]:
-    r"""Return :math:`v_i = K_{\sigma_i} u` for increasing scales, each from the one before."""
+    r"""Return :math:`v_i = K_{\sigma_i} u` for increasing scales, each from the one before.
+
+    ``smooth`` is the blur, which must be a semigroup in the squares of its scales.
+    """
     smoothed = []
     for increment in increments(scales):
-        image = blur(image, increment)
+        image = smooth(image, increment)
         smoothed.append(image)
     return smoothed
 
 
 def cascade_adjoint(
-    images: Sequence[Float[Array, "*batch channel height width"]], scales: Sequence[Scalar]
+    images: Sequence[Float[Array, "*batch channel height width"]],
+    scales: Sequence[Scalar],
+    smooth: Blur = blur,
 ) -> Float[Array, "*batch channel height width"]:
     r"""Return :math:`\sum_i K_{\sigma_i} q_i`: the adjoint of :func:`cascade`, as Horner's rule.
 
@@ -135,7 +145,7 @@ def cascade_adjoint(
     """
     total = None
     for image, increment in zip(reversed(images), reversed(increments(scales)), strict=True):
-        total = blur(image if total is None else image + total, increment)
+        total = smooth(image if total is None else image + total, increment)
     return total
 
 

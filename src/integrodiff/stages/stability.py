@@ -34,19 +34,23 @@ and not sufficient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from integrodiff.stages._arrays import plain
-from integrodiff.stages.evolution import Evolution
+from integrodiff.stages._arrays import Scalar, plain
+from integrodiff.stages.domain import TAIL
+from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.operators import DerivativeOperator
 from integrodiff.stages.symbols import Interval, LinearSymbol, Symbol, Values
 
 _FIRST_TOTAL, _RATIO = 0.01, 1 + 2.0**-10
 
 _BOXES, _MOST_VALUES = 64, 2**22
+_SLIGHTLY = 1.1
 _TABLE_BOXES = 512
 _PRECISION = 1e-3
 
@@ -112,6 +116,92 @@ def stable_step(
         largest = _bound_by_boxes(shares, weights) if on_line is None else on_line
     largest += rest + 2 * plain(evolution.pull)
     return 2 / largest if largest > 0 else float("inf")
+
+
+def stable_step_on_masks(evolution: Evolution, tolerance: float = 0.0) -> float:
+    r"""Return a step size for which the norm provably never grows, on images with any mask.
+
+    With :math:`L_M` and the bounds :math:`\kappa` and m of :class:`.operators.WalkBound`, what
+    the terms of order one add to minus the right-hand side of the evolution is at most
+
+    .. math:: \sum_i c_i\, e^{-\sigma_i^2 L_M} \kappa L_M \qquad\text{and also at most}\qquad
+              \sum_i c_i\, e^{-\sigma_i^2 L_M}\, m,
+
+    where each scale may take the first or the second. Both are functions of :math:`L_M`, whose
+    eigenvalues lie in [0, 8]. Scales up to some size take the second; the best size is searched.
+    Terms of higher orders add at most what they add without a mask, S, and what the tails of the
+    blurs on invalid pixels change: an operator is changed by at most
+    :math:`\varepsilon = 2^{n+3}` ``TAIL``, so :math:`c_i (\sqrt{S/c_i} + \varepsilon)^2 - S`.
+
+    Parameters
+    ----------
+    evolution : Evolution
+        The process; its own ``tau`` is not used.
+    tolerance : float
+        By how much the eigenvalues of a blur may exceed those of the exponential.
+    """
+    largest = max(_largest_walk(evolution.scales, terms, tolerance) for terms in evolution.schedule)
+    higher = tuple(filter(None, (_without_walk_bound(terms) for terms in evolution.schedule)))
+    if higher:
+        alone = replace(evolution, schedule=higher, steps=len(higher), pull=0.0)
+        whole = 2 / stable_step(alone)
+        largest += whole + max(_tails(terms, whole, tolerance) for terms in higher)
+    largest += 2 * plain(evolution.pull)
+    return 2 / largest if largest > 0 else float("inf")
+
+
+def _without_walk_bound(terms: Sequence[Term]) -> tuple[Term, ...]:
+    return tuple(term for term in terms if term.derivatives.walk_bound(anisotropic=True) is None)
+
+
+def _largest_walk(scales: Sequence[Scalar], terms: Sequence[Term], tolerance: float) -> float:
+    """Return the largest value of the best bound over the eigenvalues of L_M, in intervals."""
+    edges = np.concatenate([[0.0], np.geomspace(1e-4, 8.0, 8192)])
+    low, high = edges[:-1], edges[1:]
+    by_slope = np.zeros((len(scales), len(low)))
+    by_largest = np.zeros_like(by_slope)
+    for i, scale in enumerate(scales):
+        blurs = (np.exp(-(plain(scale) ** 2) * low / 2) + tolerance) ** 2
+        for term in terms:
+            bound = term.derivatives.walk_bound(anisotropic=term.coupling.kind == "tensor")
+            if bound is None:
+                continue
+            weight = plain(term.flux_weights[i])
+            by_slope[i] += weight * bound.slope * high * blurs
+            by_largest[i] += weight * bound.largest * blurs
+    # For each number of scales that take the second bound, which are the first ones.
+    steps = np.cumsum([np.zeros_like(low), *(by_largest - by_slope)], axis=0)
+    return float((by_slope.sum(axis=0) + steps).max(axis=1).min())
+
+
+def _tails(terms: Sequence[Term], whole: float, tolerance: float) -> float:
+    """Return what the tails of blurs may add to the eigenvalues of higher orders."""
+    total = 0.0
+    for term in terms:
+        change = 2.0 ** (term.derivatives.order + 3) * (TAIL + tolerance)
+        for weight in map(plain, term.flux_weights):
+            total += 2 * change * (whole * weight) ** 0.5 + weight * change**2
+    return total
+
+
+def stable_on_masks(evolution: Evolution, tolerance: float = 0.0) -> Evolution:
+    """Return the process with steps that are stable on images with any mask.
+
+    A step size of up to ``_SLIGHTLY`` times the bound is cut to it. Above, each step is divided
+    into equal ones, so that the time of the diffusion stays the same.
+    """
+    bound, tau = stable_step_on_masks(evolution, tolerance), plain(evolution.tau)
+    if tau <= bound:
+        return evolution
+    if tau <= _SLIGHTLY * bound:
+        return replace(evolution, tau=evolution.tau * (bound / tau))
+    parts = math.ceil(tau / bound)
+    schedule = evolution.schedule
+    if len(schedule) > 1:
+        schedule = tuple(terms for terms in schedule for _ in range(parts))
+    return replace(
+        evolution, tau=evolution.tau / parts, steps=evolution.steps * parts, schedule=schedule
+    )
 
 
 class _Share(NamedTuple):

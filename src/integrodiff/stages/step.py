@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from jaxtyping import Float
+from numpy.typing import NDArray
 
-from integrodiff.stages._arrays import Array, namespace
-from integrodiff.stages.evolution import Evolution, Field, Term, is_zero
+from integrodiff.stages._arrays import Array, Scalar, namespace
+from integrodiff.stages.domain import Domain
+from integrodiff.stages.evolution import Evolution, Field, Term, is_zero, scaled
 from integrodiff.stages.operators import Parts
-from integrodiff.stages.scale_space import cascade, cascade_adjoint
+from integrodiff.stages.scale_space import blur, cascade, cascade_adjoint
 from integrodiff.stages.structure_tensor import Sensitivity, SymmetricTensor, sensitivity
 
 
@@ -27,48 +30,73 @@ def velocity(
     evolution: Evolution,
     step: int = 0,
     local: Sensitivity | None = None,
+    domain: Domain | None = None,
 ) -> Float[Array, "*batch channel height width"]:
     """Return the sum of the terms of one step: the right-hand side of eq. (7).
 
-    Steps are counted from zero. ``local`` is for a noise level that varies over the image.
+    Steps are counted from zero. ``local`` is for a noise level that varies over the image,
+    ``domain`` for an image with invalid pixels. Their values do not count; they must be finite.
     """
     scales = evolution.scales
-    smoothed = cascade(image, scales)
+    smooth = blur if domain is None else domain.blur
+    smoothed = cascade(image, scales, smooth)
     flows: dict[int, Array] = {}
     for term in evolution.terms(step):
-        for i, flow in _flows(smoothed, term, local).items():
+        for i, flow in _flows(smoothed, scales, term, local, domain).items():
             flows[i] = flows[i] + flow if i in flows else flow
     if not flows:
         return namespace(image).zeros_like(image)
-    return cascade_adjoint([flows[i] for i in sorted(flows)], [scales[i] for i in sorted(flows)])
+    found = sorted(flows)
+    return cascade_adjoint([flows[i] for i in found], [scales[i] for i in found], smooth)
 
 
-def _flows(smoothed: Sequence[Array], term: Term, local: Sensitivity | None) -> dict[int, Array]:
+def _flows(
+    smoothed: Sequence[Array],
+    scales: Sequence[Scalar],
+    term: Term,
+    local: Sensitivity | None,
+    domain: Domain | None,
+) -> dict[int, Array]:
     """Return the flow of one term at each scale that has one."""
     if not term.scales_in_flux:
         return {}
     needed = {*term.scales_in_coupling, *term.scales_in_flux}
     parts = {i: term.derivatives.forward(smoothed[i]) for i in sorted(needed)}
-    field = _coupling_field(parts, term, local)
-    return {
-        i: -term.flux_weights[i] * term.derivatives.adjoint(gated(parts[i], field, term, i))
-        for i in term.scales_in_flux
-    }
+    if domain is not None:
+        parts = {i: domain.known(term.derivatives, part) for i, part in parts.items()}
+    field = _coupling_field(parts, term, local, domain)
+    flows = {}
+    for i in term.scales_in_flux:
+        flux = gated(parts[i], field, term, i)
+        if domain is not None:
+            flux = domain.flowing(term.derivatives, flux, scales[i])
+        flows[i] = -term.flux_weights[i] * term.derivatives.adjoint(flux)
+    return flows
 
 
 def coupling_field(smoothed: Sequence[Array], term: Term) -> Field:
     """Return the field that a term's diffusivity depends on: tensors, or a scalar energy."""
     scales = term.scales_in_coupling
-    return _coupling_field({i: term.derivatives.forward(smoothed[i]) for i in scales}, term, None)
+    return _coupling_field({i: term.derivatives.forward(smoothed[i]) for i in scales}, term)
 
 
-def _coupling_field(parts: Mapping[int, Parts], term: Term, local: Sensitivity | None) -> Field:
+def _coupling_field(
+    parts: Mapping[int, Parts],
+    term: Term,
+    local: Sensitivity | None = None,
+    domain: Domain | None = None,
+) -> Field:
     coupled = {i: parts[i] for i in term.scales_in_coupling}
     field = term.coupling.summed(term.derivatives, coupled)
     if local is not None:
         # Before the integration: noise of a loud region must not count as structure beside it.
-        field = _scaled(field, local.at(term.derivatives.grid))
-    return term.coupling.integrated(field, term.derivatives.grid)
+        field = scaled(field, local.at(term.derivatives.grid))
+    field = term.coupling.integrated(field, term.derivatives.grid)
+    if domain is None or is_zero(term.coupling.integration_scale):
+        return field
+    # Unknown derivatives count as zero: divide the sums by the share of known ones.
+    share = domain.share_of_known(term.derivatives, term.coupling.integration_scale)
+    return scaled(field, 1 / share)
 
 
 def gated(parts: Parts, field: Field, term: Term, scale: int) -> Parts:
@@ -79,21 +107,16 @@ def gated(parts: Parts, field: Field, term: Term, scale: int) -> Parts:
     return term.derivatives.scalar_gate(parts, gate)
 
 
-def _scaled(field: Field, factor: Array) -> Field:
-    if isinstance(field, SymmetricTensor):
-        return SymmetricTensor(*(factor * entry for entry in field))
-    return factor * field
-
-
 def explicit_step(
     image: Float[Array, "*batch channel height width"],
     evolution: Evolution,
     step: int = 0,
     original: Float[Array, "*batch channel height width"] | None = None,
     local: Sensitivity | None = None,
+    domain: Domain | None = None,
 ) -> Float[Array, "*batch channel height width"]:
     """Return ``image`` one time step later; ``original`` is the input, for the fidelity term."""
-    change = velocity(image, evolution, step, local)
+    change = velocity(image, evolution, step, local, domain)
     if not is_zero(evolution.pull):
         if original is None:
             raise ValueError("an evolution with a pull needs the original that it pulls to")
@@ -106,6 +129,7 @@ def evolve(
     evolution: Evolution,
     callback: Callable[[int, Array], object] | None = None,
     relative_noise: Float[Array, "height width"] | None = None,
+    mask: NDArray[np.bool_] | None = None,
 ) -> Float[Array, "*batch channel height width"]:
     """Return ``image`` after all steps of the evolution.
 
@@ -120,11 +144,14 @@ def evolve(
     relative_noise : array, optional
         Where the noise level varies over the image: its level at each pixel, relative to that of
         the evolution.
+    mask : array of bool, optional
+        True at valid pixels. The values of others must be finite; they do not count and stay.
     """
     original = image
+    domain = None if mask is None else Domain(mask, image)
     local = None if relative_noise is None else sensitivity(relative_noise)
     for step in range(evolution.steps):
-        image = explicit_step(image, evolution, step, original, local)
+        image = explicit_step(image, evolution, step, original, local, domain)
         if callback is not None:
             callback(step + 1, image)
     return image

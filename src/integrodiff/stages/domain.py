@@ -1,0 +1,153 @@
+r"""Images with invalid pixels: what takes the place of blurs and derivatives around them.
+
+**Blur.** Let :math:`L_M` be the Laplacian of the graph whose nodes are the pixels and whose edges
+join horizontal and vertical neighbours that are both valid. The discrete Gaussian of
+:mod:`.scale_space` is :math:`e^{-\sigma^2 L / 2}` on the graph of all pixels: half-sample
+reflection is nothing but the end of the graph. So :math:`K_M = e^{-\sigma^2 L_M / 2}` is the same
+blur on an image of any shape. It is symmetric, keeps constants and the sum over every connected
+part, forms a semigroup, and nothing passes through an invalid pixel, whose value stays where it is.
+
+With the walk :math:`Y = I - L_M / 4`, whose eigenvalues lie in [-1, 1], and Chebyshev polynomials,
+
+.. math:: e^{-\sigma^2 L_M / 2} = a_0 + 2 \sum_{k \ge 1} a_k\, T_k(Y), \qquad
+          a_k = e^{-2\sigma^2} I_k(2\sigma^2),
+
+where :math:`a_k` are the taps of the discrete Gaussian of scale :math:`\sqrt2\,\sigma`. They are
+positive and sum to one, also after they are cut off and normalised, so a constant stays a constant.
+
+**Derivatives** that touch an invalid pixel are zero. If R is the operator of order one and C
+removes these derivatives, then :math:`R^* C R \le \kappa L_M` with the :math:`\kappa` of
+:meth:`.DerivativeOperator.walk_bound`. For the Haar cells it is one: a cell has at most the energy
+:math:`X^2 + Y^2 + 2 E^2`, which is half the sum of the squared differences along its four sides,
+and every side belongs to two cells. So the largest eigenvalue of a step on *any* mask is bounded by
+that of a function of :math:`L_M`; see :func:`.stability.stable_step_on_masks`.
+
+**Higher derivatives** have no such bound that would be of use. Their fluxes at a scale
+:math:`\sigma` are switched off wherever the mask is within reach of the blur, except for a mass
+of ``TAIL``. Elsewhere :math:`K_M` is the blur of an image without mask, and so is the bound. Their
+couplings, which need no bound, know all derivatives that touch valid pixels alone.
+
+The alternative, normalised convolution :math:`N^{-1} K M` with its adjoint, is separable and costs
+less. But it mixes values across gaps, its step bound depends on the mask, and that bound is several
+times smaller for large scales, since Schur's test knows nothing of how small their derivatives are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_cdt
+
+from integrodiff.stages._arrays import COLUMN, ROW, Array, Scalar, namespace, plain, slice_along
+from integrodiff.stages.gradient import pad_with_zero
+from integrodiff.stages.operators import DerivativeOperator, Distances, Parts
+from integrodiff.stages.scale_space import blur_field, discrete_gaussian
+
+TAIL = 1e-9
+"""Mass of a blur that may lie on invalid pixels around the flux of a higher derivative."""
+
+
+class Domain:
+    """The valid pixels of an image, some of whose pixels are not.
+
+    Parameters
+    ----------
+    mask : array of bool
+        True at valid pixels, ``(row, column)``.
+    like : array
+        An image: fields are made of its kind, dtype and device.
+    """
+
+    def __init__(self, mask: NDArray[np.bool_], like: Array) -> None:
+        self._like = like
+        self.distances = distances(mask)
+        self._edges = {
+            ROW: self._field(mask[1:] & mask[:-1]) / 4,
+            COLUMN: self._field(mask[:, 1:] & mask[:, :-1]) / 4,
+        }
+        self._valid: dict[tuple[DerivativeOperator, int], Parts] = {}
+        self._shares: dict[tuple[DerivativeOperator, float], Array] = {}
+
+    def _field(self, values: NDArray[Any]) -> Array:
+        like = self._like
+        return namespace(like).asarray(values, dtype=like.dtype, device=like.device)
+
+    def blur(
+        self, image: Float[Array, "*batch channel height width"], scale: Scalar
+    ) -> Float[Array, "*batch channel height width"]:
+        """Smooth along the edges between valid pixels; the others keep their values."""
+        if scale == 0:
+            return image
+        width = plain(scale)
+        eps = float(namespace(image).finfo(image.dtype).eps)
+        first, *others = walk_taps(width, eps / 2)
+        before, here, total = None, image, first * image
+        for tap in others:
+            walked = self._walk(here)
+            before, here = here, walked if before is None else 2 * walked - before
+            total = total + tap * here
+        if isinstance(scale, (int, float)):
+            return total
+        # As in scale_space.blur_field: the generator of the scale space is minus the Laplacian.
+        return total + (scale - width) * width * 4 * (self._walk(total) - total)
+
+    def _walk(self, image: Array) -> Array:
+        """Return Y times the image: a quarter of each difference goes along its edge."""
+        result = image
+        for axis, edges in self._edges.items():
+            step = edges * (slice_along(image, axis, 1, None) - slice_along(image, axis, None, -1))
+            result = result + (
+                pad_with_zero(step, axis, before=0) - pad_with_zero(step, axis, after=0)
+            )
+        return result
+
+    def known(self, operator: DerivativeOperator, parts: Parts) -> Parts:
+        """Return the parts that touch valid pixels alone, and zero for the others."""
+        return self._restricted(operator, parts, 0)
+
+    def flowing(self, operator: DerivativeOperator, parts: Parts, scale: Scalar) -> Parts:
+        """Return the parts, at one scale, that may have a flux, and zero for the others."""
+        return self._restricted(operator, parts, flux_reach(operator, scale))
+
+    def _restricted(self, operator: DerivativeOperator, parts: Parts, reach: int) -> Parts:
+        key = operator, reach
+        if key not in self._valid:
+            found = operator.valid_parts(self.distances, reach, len(parts))
+            self._valid[key] = [self._field(valid) for valid in found]
+        return [part * valid for part, valid in zip(parts, self._valid[key], strict=True)]
+
+    def share_of_known(self, operator: DerivativeOperator, scale: Scalar) -> Array:
+        """Return the share of a neighbourhood in which a coupling is known; one where it is not."""
+        key = operator, plain(scale)
+        if key not in self._shares:
+            known = self._field(self.distances.at(operator.grid) > operator.radius)
+            share = blur_field(known, plain(scale), grid=operator.grid)
+            self._shares[key] = namespace(share).where(known > 0, share, 1 + 0 * share)
+        return self._shares[key]
+
+
+def distances(mask: NDArray[np.bool_]) -> Distances:
+    """Return how far the pixels and the (H+1) x (W+1) cells are from invalid pixels."""
+    if mask.all():
+        pixels = np.full(mask.shape, sum(mask.shape), np.int64)
+    else:
+        pixels = distance_transform_cdt(mask, metric="chessboard").astype(np.int64)
+    padded = np.pad(pixels, 1, mode="edge")
+    rows = np.minimum(padded[1:], padded[:-1])
+    return Distances(pixels, np.minimum(rows[:, 1:], rows[:, :-1]))
+
+
+def walk_taps(scale: float, tolerance: float) -> list[float]:
+    """Return the coefficients of the Chebyshev polynomials of a blur; ``tolerance`` is cut off."""
+    first, *others = discrete_gaussian(2**0.5 * scale, tolerance)
+    return [first, *(2 * tap for tap in others)]
+
+
+def flux_reach(operator: DerivativeOperator, scale: Scalar) -> int:
+    """Return how far around the stencils of a flux all pixels have to be valid."""
+    if operator.walk_bound(anisotropic=True) is not None:
+        return 0
+    return len(discrete_gaussian(plain(scale), TAIL)) - 1
