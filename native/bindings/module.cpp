@@ -65,6 +65,8 @@ Schedule schedule_from(const std::vector<std::vector<TermTuple>> &entries, std::
         std::vector<Term> terms;
         for (const auto &[order, tensor, coupling, flux, contrasts, integration] : tuples) {
             if (order < 1 || order > 4) throw std::invalid_argument("order must be from 1 to 4");
+            if (tensor && order > 2)
+                throw std::invalid_argument("tensor gates are for orders one and two");
             if (coupling.size() != scales || flux.size() != scales || contrasts.size() != scales)
                 throw std::invalid_argument("a term needs two weights and a contrast for each scale");
             terms.push_back({order, tensor, coupling, flux, contrasts, integration});
@@ -256,6 +258,10 @@ class PyProcess {
         if (fused_ || !exact_.cells)
             throw std::invalid_argument("tangents are for exact evaluation of the Haar scheme");
         Schedule schedule = checked_schedule(entries, steps);
+        for (const std::vector<Term> &terms : schedule)
+            for (const Term &term : terms)
+                if (term.order > 1 && term.tensor)
+                    throw std::invalid_argument("tangents are for tensor gates of order one alone");
         const std::size_t parameters = tau_slopes.size();
         const auto check = [&](bool right) {
             if (!right) throw std::invalid_argument("every number needs a slope for each parameter");

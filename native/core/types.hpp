@@ -18,7 +18,7 @@ using Taps = std::vector<std::vector<double>>;
 // What the derivatives of one order contribute; one value for each scale.
 struct Term {
     int order = 1;
-    bool tensor = true;  // anisotropic; only for order 1
+    bool tensor = true;  // anisotropic; only for orders 1 and 2
     std::vector<double> coupling_weights;
     std::vector<double> flux_weights;
     std::vector<double> contrasts;

@@ -95,6 +95,31 @@ class Derivatives {
         }
     }
 
+    // Of order two: add `weight` times the square of the Hessian, as half its trace, half the
+    // difference of its diagonal, and its other entry.
+    void add_hessian(Real weight, Real *mean, Real *deviation, Real *other) const {
+        const Real half = weight / 2;
+        for (Index x = 0; x < columns_; ++x) {
+            const Real xx = parts[0][x], xy = parts[1][x], yy = parts[2][x];
+            const Real sum = xx + yy;
+            mean[x] = multiply_add(half, xx * xx + 2 * xy * xy + yy * yy, mean[x]);
+            deviation[x] = multiply_add(half * (xx - yy), sum, deviation[x]);
+            other[x] = multiply_add(weight * xy, sum, other[x]);
+        }
+    }
+
+    // Of order two: A H A for a row of tensors A = (a, b; b, c).
+    void gate_hessian(const Real *a, const Real *b, const Real *c) {
+        for (Index x = 0; x < columns_; ++x) {
+            const Real xx = parts[0][x], xy = parts[1][x], yy = parts[2][x];
+            const Real first = a[x] * xx + b[x] * xy, across = a[x] * xy + b[x] * yy;
+            const Real under = b[x] * xx + c[x] * xy, last = b[x] * xy + c[x] * yy;
+            parts[0][x] = first * a[x] + across * b[x];
+            parts[1][x] = first * b[x] + across * c[x];
+            parts[2][x] = under * b[x] + last * c[x];
+        }
+    }
+
     // Add minus `weight` times the adjoint of fluxes to the rows of `flow` from `first` to `last`.
     // `load_fluxes(y)` leaves row y of the fluxes in `parts`.
     template <class LoadFluxes>

@@ -14,7 +14,10 @@ namespace INTEGRODIFF_ISA {
 namespace {
 
 // Planes that the coupling of a term needs: eigenvalues and direction of J, or an energy.
-Index coupling_planes(const Term &term) { return term.order == 1 ? 4 : 1; }
+Index coupling_planes(const Term &term) { return term.order == 1 || term.tensor ? 4 : 1; }
+
+// Whether the gate of a term is a tensor that acts on both indices of a Hessian.
+bool gates_hessian(const Term &term) { return term.order == 2 && term.tensor; }
 
 template <class Real>
 class ExactRun final : public Run<Real> {
@@ -37,7 +40,10 @@ class ExactRun final : public Run<Real> {
           scratch_(executor_.workers()) {
         for (const std::vector<Term> &terms : schedule_) {
             Index planes = 0;
-            for (const Term &term : terms) planes += coupling_planes(term);
+            for (const Term &term : terms) {
+                planes += coupling_planes(term);
+                if (gates_hessian(term)) gate_planes_ = 3;
+            }
             coupling_planes_ = std::max(coupling_planes_, planes);
         }
         for (Scratch &scratch : scratch_) {
@@ -124,7 +130,7 @@ class ExactRun final : public Run<Real> {
         for (Real *&planes : smoothed_) planes = take_rows(arena, s_.width, rows);
         flow_ = take_rows(arena, s_.width, rows);
         couplings_ = take_rows(arena, s_.width + 1, coupling_planes_ * (s_.height + 1));
-        gates_ = take_rows(arena, s_.width + 1, s_.height + 1);
+        gates_ = take_rows(arena, s_.width + 1, gate_planes_ * (s_.height + 1));
         cascade_.take_memory(arena);
         integration_.take_memory(arena);
         for (Scratch &scratch : scratch_) {
@@ -153,13 +159,15 @@ class ExactRun final : public Run<Real> {
     // ---- couplings ----
 
     void couple(const Term &term, Real *coupling) {
-        if (term.order > 1)
+        if (gates_hessian(term))
+            add_hessians(term, coupling);
+        else if (term.order > 1)
             add_energies(term, coupling);
         else
             add_structure(term, coupling);
         if (term.integration.empty()) return;
         const bool cells = on_cells(term);
-        if (term.order > 1) {
+        if (coupling_planes(term) == 1) {
             integration_.smooth(coupling, term.integration, {cells, false});
             return;
         }
@@ -176,6 +184,42 @@ class ExactRun final : public Run<Real> {
     }
 
     // Eigenvalues and direction of J or, if it is still to be smoothed, its components.
+    void keep(const Term &term, const EigenRow<Real> &row, Index x, const Moments<Real> &j) const {
+        if (term.integration.empty()) return row.set(x, j, term.tensor);
+        store(row.smaller + x, j.mean);
+        store(row.larger + x, j.deviation);
+        store(row.cosine + x, j.xy);
+    }
+
+    // J is the sum of the squared Hessians, at the pixels.
+    void add_hessians(const Term &term, Real *coupling) {
+        executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
+            Derivatives<Real> &d = scratch_[worker].derivatives;
+            d.set_order(2);
+            for (Index y = first; y < last; ++y) {
+                const EigenRow<Real> row = eigen_row(coupling, y);
+                for (Real *sum : {row.smaller, row.larger, row.cosine})
+                    std::fill(sum, sum + whole_vectors<Real>(s_.width), Real(0));
+                for (Index i = 0; i < cascade_.scales(); ++i) {
+                    if (term.coupling_weights[i] == 0) continue;
+                    const Real weight = static_cast<Real>(term.coupling_weights[i] /
+                                                          static_cast<double>(s_.channels));
+                    for (Index c = 0; c < s_.channels; ++c) {
+                        d.load(smoothed_[i] + c * cascade_.plane(), y);
+                        d.add_hessian(weight, row.smaller, row.larger, row.cosine);
+                    }
+                }
+                const Real *local = factors(term, y);
+                for (Index x = 0; x < s_.width; x += lanes<Real>) {
+                    const Packed<Real> factor = local ? load(local + x) : broadcast(Real(1));
+                    keep(term, row, x,
+                         {factor * load(row.smaller + x), factor * load(row.larger + x),
+                          factor * load(row.cosine + x)});
+                }
+            }
+        });
+    }
+
     void add_structure(const Term &term, Real *coupling) {
         Index count = 0;
         for (Index i = 0; i < cascade_.scales(); ++i)
@@ -188,12 +232,7 @@ class ExactRun final : public Run<Real> {
             Scratch &scratch = scratch_[worker];
             for (Index y = first; y < last; ++y) {
                 const EigenRow<Real> row = eigen_row(coupling, y);
-                const auto use = [&](Index x, const Moments<Real> &j) {
-                    if (term.integration.empty()) return row.set(x, j, term.tensor);
-                    store(row.smaller + x, j.mean);
-                    store(row.larger + x, j.deviation);
-                    store(row.cosine + x, j.xy);
-                };
+                const auto use = [&](Index x, const Moments<Real> &j) { keep(term, row, x, j); };
                 if (!cells_) {
                     structure_of_pixels(coupled_.data(), coupling_.data(), count, y, s_,
                                         factors(term, y), use);
@@ -236,7 +275,9 @@ class ExactRun final : public Run<Real> {
     // ---- flows ----
 
     void add_flow(const Term &term, Index i, Real *coupling) {
-        if (term.order > 1)
+        if (gates_hessian(term))
+            add_hessian_flow(term, i, coupling);
+        else if (term.order > 1)
             add_higher_order_flow(term, i, coupling);
         else if (!cells_)
             add_nonnegativity_flow(term, i, coupling);
@@ -304,6 +345,38 @@ class ExactRun final : public Run<Real> {
         });
     }
 
+    // A H A, with A = g(J)^(1/2): the contrast is larger by the square root of two.
+    void add_hessian_flow(const Term &term, Index i, Real *coupling) {
+        const Rate<Real> rate(std::sqrt(2.0) * term.contrasts[i]);
+        Real *const a = gates_, *const b = a + coupling_plane(), *const c = b + coupling_plane();
+        executor_.rows(s_.height, [&](Index first, Index last, Index) {
+            for (Index y = first; y < last; ++y) {
+                const EigenRow<Real> eigen = eigen_row(coupling, y);
+                const Index row = y * coupling_stride();
+                for (Index x = 0; x < s_.width; x += lanes<Real>) {
+                    const auto g =
+                        Gate<Real>::template of<Accuracy::full>(eigen, x, rate, Real(0.5), true);
+                    store(a + row + x, g.sum - g.mixed);
+                    store(b + row + x, -g.sine);
+                    store(c + row + x, g.sum + g.mixed);
+                }
+            }
+        });
+        executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
+            Derivatives<Real> &d = scratch_[worker].derivatives;
+            d.set_order(2);
+            for (Index channel = 0; channel < s_.channels; ++channel) {
+                const auto load_fluxes = [&](Index y) {
+                    d.load(smoothed_[i] + channel * cascade_.plane(), y);
+                    const Index row = y * coupling_stride();
+                    d.gate_hessian(a + row, b + row, c + row);
+                };
+                d.add_adjoint(load_fluxes, first, last, static_cast<Real>(term.flux_weights[i]),
+                              flow_ + channel * cascade_.plane());
+            }
+        });
+    }
+
     const Shape s_;
     const bool turned_, cells_;
     const double theta_;
@@ -315,7 +388,7 @@ class ExactRun final : public Run<Real> {
     Real *image_ = nullptr, *original_ = nullptr, *flow_ = nullptr;
     Real *pixel_factors_ = nullptr, *cell_factors_ = nullptr;
     Real *couplings_ = nullptr, *gates_ = nullptr;
-    Index coupling_planes_ = 0;
+    Index coupling_planes_ = 0, gate_planes_ = 1;
     std::vector<Real *> smoothed_;           // of each scale
     std::vector<bool> present_;              // scales that have a flow
     std::vector<const Real *> coupled_;      // planes, which J takes with these weights

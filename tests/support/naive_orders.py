@@ -3,7 +3,16 @@
 import math
 
 import numpy as np
-from naive import Array, Numbers, blur, blur_radius, cell_weight, reflect, smoothed_inside
+from naive import (
+    Array,
+    Numbers,
+    blur,
+    blur_radius,
+    cell_weight,
+    reflect,
+    smoothed_inside,
+    tensor_function,
+)
 
 # Coefficients of the differences of a line at its own samples and between them, by repeated
 # application of u(x + 1/2) - u(x - 1/2) and (u(x - 1/2) + u(x + 1/2)) / 2; keys are offsets.
@@ -97,4 +106,75 @@ def higher_order_velocity(
     for scale, flow in zip(scales, flows, strict=True):
         for k in range(len(image)):
             update[k] += blur(flow[k], scale)
+    return update
+
+
+def hessian_at(plane: Array, i: int, j: int) -> Array:
+    """Return the Hessian of the reflected plane at any pixel, also beyond the border."""
+    height, width = plane.shape
+
+    def derivative(x_order: int, y_order: int) -> float:
+        value = 0.0
+        for dx, wx in stencil(x_order, half=False).items():
+            for dy, wy in stencil(y_order, half=False).items():
+                value += (
+                    wx
+                    * wy
+                    * float(plane[reflect(round(i + dy), height), reflect(round(j + dx), width)])
+                )
+        return value
+
+    xx, xy, yy = derivative(2, 0), derivative(1, 1), derivative(0, 2)
+    return np.array([[xx, xy], [xy, yy]])
+
+
+def hessian_tensor(
+    blurred: list[list[Array]], weights: Numbers, scale: float, levels: Array
+) -> Array:
+    """Return sum_i c_i H_i^2 / level^2, the mean over channels, smoothed on the reflected plane."""
+    height, width = levels.shape
+    margin = blur_radius(scale**2)
+    field = np.zeros((height + 2 * margin, width + 2 * margin, 2, 2))
+    for i in range(field.shape[0]):
+        for j in range(field.shape[1]):
+            y, x = i - margin, j - margin
+            level = float(levels[reflect(y, height), reflect(x, width)])
+            for c, planes in zip(weights, blurred, strict=True):
+                for plane in planes:
+                    hessian = hessian_at(plane, y, x)
+                    field[i, j] += c * hessian @ hessian / (len(planes) * level**2)
+    result = np.zeros((height, width, 2, 2))
+    for a in range(2):
+        for b in range(2):
+            result[..., a, b] = smoothed_inside(field[..., a, b], scale, margin, (height, width))
+    return result
+
+
+def hessian_velocity(
+    image: Array,
+    scales: Numbers,
+    weights: Numbers,
+    contrasts: Numbers,
+    integration_scale: float = 0.0,
+    relative_noise: Array | None = None,
+) -> Array:
+    """Return minus sum_i c_i K_i R^T (A_i H_i A_i) with A_i = exp(-J / (4 lambda_i^2))."""
+    shape = image.shape[1:]
+    levels = np.ones(shape) if relative_noise is None else relative_noise
+    blurred = [[blur(plane, scale) for plane in image] for scale in scales]
+    tensor = hessian_tensor(blurred, weights, integration_scale, levels)
+    rows = operator(shape, 2)  # xx, sqrt(2) xy and yy at each pixel
+    update = np.zeros(image.shape)
+    for scale, weight, contrast, planes in zip(scales, weights, contrasts, blurred, strict=True):
+        for k, plane in enumerate(planes):
+            flow = np.zeros(shape)
+            for place, (_, (xx, mixed, yy)) in enumerate(rows):
+                i, j = place // shape[1], place % shape[1]
+                a, b, c = tensor_function(
+                    tensor[i, j, 0, 0], tensor[i, j, 0, 1], tensor[i, j, 1, 1], 2**0.5 * contrast
+                )
+                gate = np.array([[a, b], [b, c]])
+                gated = gate @ hessian_at(plane, i, j) @ gate
+                flow -= gated[0, 0] * xx + 2**0.5 * gated[0, 1] * mixed + gated[1, 1] * yy
+            update[k] += weight * blur(flow, scale)
     return update

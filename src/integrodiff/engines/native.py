@@ -122,7 +122,8 @@ class NativeProcess(Process):
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._instruction_set = instruction_set
         self._compiled: dict[Any, Any] = {}
-        self._schedule = schedule_tuples(self.evolution)
+        self._tolerance = 2.0**-53 if exact else TRUNCATION
+        self._schedule = schedule_tuples(self.evolution, self._tolerance)
 
     def like(self, evolution: Evolution) -> NativeProcess:
         """Return a process with other numbers that shares kernels, memory, and what is left out.
@@ -135,7 +136,7 @@ class NativeProcess(Process):
         # By the same factor, so that differences show what a number does.
         evolution = _with_step_times(evolution, self._cut)
         other.evolution = evolution
-        other._schedule = schedule_tuples(evolution)
+        other._schedule = schedule_tuples(evolution, self._tolerance)
         return other
 
     def release(self) -> None:
@@ -263,13 +264,16 @@ def exact_tolerance(precision: Any) -> float:
     return float(np.finfo(precision).eps) / 2
 
 
-def schedule_tuples(evolution: Evolution) -> list[list[Any]]:
-    """Return the schedule as the compiled module takes it: one entry may hold for all steps."""
-    return [[_term_tuple(term) for term in terms] for terms in evolution.schedule]
+def schedule_tuples(evolution: Evolution, tolerance: float = 2.0**-53) -> list[list[Any]]:
+    """Return the schedule as the compiled module takes it: one entry may hold for all steps.
+
+    ``tolerance`` is the mass that may be cut off the kernels of integration scales.
+    """
+    return [[_term_tuple(term, tolerance) for term in terms] for terms in evolution.schedule]
 
 
 def _term_tuple(
-    term: Term,
+    term: Term, tolerance: float
 ) -> tuple[int, bool, list[float], list[float], list[float], list[float]]:
     """Return a term as the compiled module takes it; the last are taps of an integration scale."""
     return (
@@ -278,7 +282,7 @@ def _term_tuple(
         [float(weight) for weight in term.coupling.weights],
         [float(weight) for weight in term.flux_weights],
         [float(contrast) for contrast in term.diffusivity.contrasts],
-        _integration_taps(term),
+        _integration_taps(term, tolerance),
     )
 
 
@@ -295,7 +299,10 @@ def first_order_cell(evolution: Evolution) -> tuple[float, bool]:
     return 0.0, True
 
 
-def _integration_taps(term: Term) -> list[float]:
-    """Return one half of the kernel that smooths the coupling, or nothing."""
+def _integration_taps(term: Term, tolerance: float) -> list[float]:
+    """Return one half of the kernel that smooths the coupling, or nothing.
+
+    However short, it is positive, so tensors stay semidefinite and no bound changes.
+    """
     scale = plain(term.coupling.integration_scale)
-    return list(discrete_gaussian(scale)) if scale else []
+    return list(discrete_gaussian(scale, tolerance)) if scale else []

@@ -212,7 +212,10 @@ class DifferenceLineariser(_OnProcessors):
 def has_tangents(parameterisation: Parameterisation) -> bool:
     """Whether the compiled tangents support this model."""
     template, names = parameterisation.template, parameterisation.names
-    return template.discretisation == "haar" and "integration_scale" not in names
+    trained = any(name.startswith("integration_") for name in names)
+    terms = template._evolution(parameterisation.levels[0]).all_terms()
+    hessians = any(t.coupling.kind == "tensor" and t.derivatives.order > 1 for t in terms)
+    return template.discretisation == "haar" and not trained and not hessians
 
 
 def has_shortcuts(parameterisation: Parameterisation) -> bool:

@@ -17,6 +17,7 @@ IAD       (7), (8)   all               :math:`c_i`       :math:`c_i`     tensor 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
@@ -89,10 +90,11 @@ class Coupling(Numbered):
     weights : tuple of scalars
         Nonnegative weight of each scale. A scale of weight zero takes no part.
     kind : {"tensor", "trace"}
-        Anisotropic (the multiscale structure tensor) or isotropic (its trace, the sum of the
-        squares of the derivatives).
+        Anisotropic (the multiscale structure tensor, for orders one and two) or isotropic (its
+        trace, the sum of the squares of the derivatives).
     integration_scale : scalar
-        Standard deviation :math:`\rho \ge 0` in pixels of a Gaussian that smooths the field.
+        Standard deviation :math:`\rho \ge 0` in pixels of a Gaussian that smooths the field. Every
+        term of every step may have its own.
     """
 
     weights: tuple[Scalar, ...]
@@ -132,6 +134,10 @@ class Coupling(Numbered):
 class Exponential(Numbered):
     r"""The diffusivity :math:`g_\lambda(\mu) = \exp(-\mu / (2 \lambda^2))`, eq. (2).
 
+    Of a structure tensor J, a derivative of order n takes the n-th root on each of its n indices,
+    :math:`g_\lambda(J)^{1/n} = \exp(-J / (2 n \lambda^2))`, so that the gates of all components
+    where J is a multiple of the unit matrix are :math:`g_\lambda` itself.
+
     Attributes
     ----------
     contrasts : tuple of scalars
@@ -142,10 +148,13 @@ class Exponential(Numbered):
 
     numbered = ("contrasts",)
 
-    def of(self, field: Field, scale: int) -> Field:
-        """Return the diffusivity of a field at the scale of an index, a tensor for tensors."""
+    def of(self, field: Field, scale: int, order: int = 1) -> Field:
+        """Return the diffusivity of a field at the scale of an index.
+
+        For tensors it is the one for each index of a derivative of the given order.
+        """
         if isinstance(field, SymmetricTensor):
-            return diffusion_tensor(field, self.contrasts[scale])
+            return diffusion_tensor(field, math.sqrt(order) * self.contrasts[scale])
         return diffusivity(field, self.contrasts[scale])
 
 

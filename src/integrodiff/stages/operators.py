@@ -8,9 +8,8 @@ eqs. (1), (6) and (7) at one scale. A :class:`DerivativeOperator` says
 - what the parts are (``forward``) and how they come back (``adjoint``);
 - which derivatives the coupling is made of (``coupled``), and where they live (``grid``);
 - how a gate acts on the parts. A scalar diffusivity multiplies all of them (``scalar_gate``); a
-  diffusion tensor mixes the two components of a gradient (``tensor_gate``). A tensor that acts on
-  each index of a higher derivative would be the ``tensor_gate`` of :class:`HigherDerivatives`,
-  with the matching ``outer_product``;
+  tensor acts on each index of a derivative (``tensor_gate``): on the one index of a gradient, or on
+  both of a Hessian, which becomes :math:`A H A`. Orders three and four have scalar gates only;
 - a bound of the eigenvalues of :math:`R^* R`, from which the stable step size follows
   (``symbol``).
 
@@ -19,10 +18,11 @@ A new operator is a new class here; no other stage has to know it.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ from integrodiff.stages.symbols import ConstantSymbol, HigherSymbol, LinearSymbo
 Parts = Sequence[Array]
 
 _GERSHGORIN = 10.0
+_SQRT_2 = math.sqrt(2.0)
 
 
 class Distances(NamedTuple):
@@ -102,12 +103,16 @@ class DerivativeOperator(ABC):
     """
 
     order: int
-    has_tensor_gate: ClassVar[bool]
 
     @property
     @abstractmethod
     def grid(self) -> Grid:
         """Where the coupling lives."""
+
+    @property
+    @abstractmethod
+    def has_tensor_gate(self) -> bool:
+        """Whether there is a structure tensor, and a gate that is a function of it."""
 
     @abstractmethod
     def forward(self, image: Array) -> Parts:
@@ -130,7 +135,7 @@ class DerivativeOperator(ABC):
         """Return the parts multiplied by a scalar diffusivity in [0, 1]."""
 
     def tensor_gate(self, parts: Parts, tensor: SymmetricTensor) -> Parts:
-        """Return the parts multiplied by a diffusion tensor with eigenvalues in [0, 1]."""
+        """Return the parts with a tensor, of eigenvalues in [0, 1], applied to each index."""
         raise TypeError(f"{type(self).__name__} has no tensor gate")
 
     @abstractmethod
@@ -266,7 +271,12 @@ class ExchangeWithNeighbours(DerivativeOperator):
 
 @dataclass(frozen=True)
 class HigherDerivatives(DerivativeOperator):
-    """All mixed derivatives of one order from two to four, at the pixels or at the cells.
+    r"""All mixed derivatives of one order from two to four, at the pixels or at the cells.
+
+    For order two the parts are :math:`u_{xx}, \sqrt2 u_{xy}, u_{yy}`, the Hessian H in an
+    orthonormal basis of symmetric matrices. Its structure tensor is :math:`H^2`, and the tensor
+    gate takes it to :math:`A H A`. In that basis the gate is symmetric, and its eigenvalues are the
+    products of two eigenvalues of A.
 
     Attributes
     ----------
@@ -275,8 +285,6 @@ class HigherDerivatives(DerivativeOperator):
     """
 
     order: int
-
-    has_tensor_gate = False
 
     def __post_init__(self) -> None:
         if not 2 <= self.order <= HIGHEST_ORDER:
@@ -289,6 +297,11 @@ class HigherDerivatives(DerivativeOperator):
         """Pixels for even orders, cells for odd ones."""
         return grid_of(self.order)
 
+    @property
+    def has_tensor_gate(self) -> bool:
+        """Whether the derivatives are a Hessian."""
+        return self.order == 2
+
     def forward(self, image: Array) -> Parts:
         """Return the derivatives, scaled so that the sum of their squares is isotropic."""
         return derivatives(image, self.order)
@@ -297,9 +310,30 @@ class HigherDerivatives(DerivativeOperator):
         """Return the adjoint, with cells on the border counted half."""
         return derivatives_adjoint(parts, self.order)
 
+    def outer_product(self, parts: Parts) -> SymmetricTensor:
+        """Return the square of the Hessian."""
+        self._require_hessian()
+        xx, mixed, yy = parts
+        xy = mixed / _SQRT_2
+        return SymmetricTensor(xx=xx * xx + xy * xy, xy=xy * (xx + yy), yy=xy * xy + yy * yy)
+
     def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
         """Return all derivatives times their common diffusivity."""
         return [factor * part for part in parts]
+
+    def tensor_gate(self, parts: Parts, tensor: SymmetricTensor) -> Parts:
+        """Return A H A for the tensor A."""
+        self._require_hessian()
+        xx, mixed, yy = parts
+        xy = mixed / _SQRT_2
+        a, b, c = tensor
+        first, across = a * xx + b * xy, a * xy + b * yy  # the first row of A H
+        other, last = b * xx + c * xy, b * xy + c * yy  # the second
+        return first * a + across * b, _SQRT_2 * (first * b + across * c), other * b + last * c
+
+    def _require_hessian(self) -> None:
+        if not self.has_tensor_gate:
+            raise TypeError(f"derivatives of order {self.order} have no structure tensor")
 
     def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
         """Return the eigenvalues for a gate of one, which are the largest."""

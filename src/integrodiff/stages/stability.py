@@ -17,7 +17,8 @@ zero and its value for diffusivity one, which is diagonal under the DCT-II as we
 eigenvalues :math:`c_i e^{-2\sigma_i^2(p+q)} m_n(p, q)`; see
 :func:`integrodiff.stages.derivatives.symbol`. The sum over all terms is bounded by dividing the
 square of all (p, q) into boxes, in each of which every factor is monotonous, and the boxes that
-may hold the maximum into smaller ones.
+may hold the maximum into smaller ones. The same holds for the tensor gate of order two, which is
+symmetric with eigenvalues in [0, 1] as well, and for every integration scale.
 
 **Fidelity term.** With :math:`\kappa (f - u)`, where f is the input, one step takes a component
 of eigenvalue S from u to :math:`(1 - \tau(S + \kappa)) u + \tau\kappa f`. If

@@ -101,7 +101,7 @@ def _coupling_field(
 
 def gated(parts: Parts, field: Field, term: Term, scale: int) -> Parts:
     """Return the parts of one scale times the diffusivity of the field at that scale."""
-    gate = term.diffusivity.of(field, scale)
+    gate = term.diffusivity.of(field, scale, term.derivatives.order)
     if isinstance(gate, SymmetricTensor):
         return term.derivatives.tensor_gate(parts, gate)
     return term.derivatives.scalar_gate(parts, gate)

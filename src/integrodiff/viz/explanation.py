@@ -182,6 +182,7 @@ def _diffusivities(smoothed: list[Floats], term: Term, evolution: Evolution) -> 
     field = coupling_field(smoothed, term)
     found = []
     for i in term.scales_in_flux:
+        # Of order two these are the gates of the second derivatives across and along.
         gate = term.diffusivity.of(field, i)
         along, across = _eigenvalues(gate) if isinstance(gate, SymmetricTensor) else (gate, gate)
         found.append(
