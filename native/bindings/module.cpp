@@ -222,18 +222,18 @@ class PyProcess {
     std::unique_ptr<PyRun<Real>> start(Image<Real> image,
                                        const std::vector<std::vector<TermTuple>> &entries,
                                        std::size_t steps, double tau, double pull, int threads,
-                                       const std::optional<Planes<Real>> &planes) {
+                                       const std::optional<Planes<Real>> &sensitivity,
+                                       const std::optional<Planes<Real>> &distances,
+                                       const std::vector<double> &reach) {
         const Shape shape = shape_of(image);
         if (threads < 1) throw std::invalid_argument("threads must be at least 1");
-        Sensitivity<Real> local;
-        if (planes) {
-            const auto &[pixels, cells] = *planes;
-            for (std::size_t axis = 0; axis < 2; ++axis)
-                if (pixels.shape(axis) != image.shape(axis + 1) ||
-                    cells.shape(axis) != image.shape(axis + 1) + 1)
-                    throw std::invalid_argument("the sensitivity is for images of another shape");
-            local = {pixels.data(), cells.data()};
-        }
+        const auto [pixel_factors, cell_factors] = data_of(sensitivity, image);
+        const auto [pixel_distances, cell_distances] = data_of(distances, image);
+        const Sensitivity<Real> local{pixel_factors, cell_factors};
+        if (distances && (fused_ || !exact_.cells || reach.size() != scales_))
+            throw std::invalid_argument(
+                "invalid pixels are for exact evaluation of the Haar scheme, with a reach for each "
+                "scale");
         Schedule schedule = checked_schedule(entries, steps);
         if (fused_)
             for (const std::vector<Term> &terms : schedule)
@@ -242,7 +242,8 @@ class PyProcess {
                         "the fused step takes one term, of order one, without integration scale");
         return begin(std::move(schedule), threads, steps, image.size(), [&](Started<Real> &started) {
             const Start<Real> begun{shape, image.data(),  &started.schedule, tau,
-                                    pull,  local,         &started.team,     &started.memory};
+                                    pull,  local,         &started.team,     &started.memory,
+                                    {pixel_distances, cell_distances, reach}};
             const Steps<Real> &with = isa_.steps(Real());
             started.run = fused_ ? with.fused(*fused_, begun) : with.exact(exact_, begun);
         });
@@ -290,7 +291,7 @@ class PyProcess {
                      [&](Started<Real> &started) {
                          started.slopes = std::move(slopes);
                          const Start<Real> begun{shape, image.data(), &started.schedule, tau, pull,
-                                                 {},    &started.team, &started.memory};
+                                                 {},    &started.team, &started.memory, {}};
                          started.run =
                              isa_.steps(Real()).tangents(exact_, started.slopes, begun);
                      });
@@ -299,6 +300,17 @@ class PyProcess {
     std::string instruction_set() const { return isa_.name; }
 
   private:
+    static std::pair<const Real *, const Real *> data_of(const std::optional<Planes<Real>> &planes,
+                                                         const Image<Real> &image) {
+        if (!planes) return {nullptr, nullptr};
+        const auto &[pixels, cells] = *planes;
+        for (std::size_t axis = 0; axis < 2; ++axis)
+            if (pixels.shape(axis) != image.shape(axis + 1) ||
+                cells.shape(axis) != image.shape(axis + 1) + 1)
+                throw std::invalid_argument("sensitivity or distances are for images of another shape");
+        return {pixels.data(), cells.data()};
+    }
+
     Schedule checked_schedule(const std::vector<std::vector<TermTuple>> &entries,
                               std::size_t steps) const {
         Schedule schedule = schedule_from(entries, scales_);
@@ -349,7 +361,8 @@ void bind(nb::module_ &m, const char *process, const char *run) {
              nb::arg("theta"), nb::arg("instruction_set") = nb::none())
         .def("start", &PyProcess<Real>::start, nb::arg("image"), nb::arg("schedule"),
              nb::arg("steps"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads") = 1,
-             nb::arg("sensitivity") = nb::none(), nb::keep_alive<0, 1>())
+             nb::arg("sensitivity") = nb::none(), nb::arg("distances") = nb::none(),
+             nb::arg("reach") = std::vector<double>(), nb::keep_alive<0, 1>())
         .def("start_tangents", &PyProcess<Real>::start_tangents, nb::arg("image"),
              nb::arg("schedule"), nb::arg("steps"), nb::arg("tau"), nb::arg("pull"),
              nb::arg("slopes"), nb::arg("tau_slopes"), nb::arg("pull_slopes"),

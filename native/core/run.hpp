@@ -21,7 +21,8 @@ class Run {
     virtual void read(Real *out) const = 0;
 };
 
-// Exact evaluation: kernels from each scale to the next.
+// Exact evaluation: kernels from each scale to the next, or the polynomials that take their place for
+// images with invalid pixels.
 struct ExactProcess {
     Taps taps;
     double theta;
@@ -41,7 +42,7 @@ struct FusedProcess {
     double theta;
 };
 
-// What a run starts from. Image and sensitivity are copied; the rest outlives the run.
+// What a run starts from. Image, sensitivity and distances are copied; the rest outlives the run.
 template <class Real>
 struct Start {
     Shape shape;
@@ -51,6 +52,7 @@ struct Start {
     Sensitivity<Real> local;
     Executor *executor;
     Buffer<Real> *memory;
+    Invalid<Real> invalid = {};
 };
 
 // Derivatives of all numbers of a process in some parameters.

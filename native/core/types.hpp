@@ -38,6 +38,14 @@ struct Sensitivity {
     const Real *pixels = nullptr, *cells = nullptr;
 };
 
+// Of an image with invalid pixels: distances of the pixels and of the cells to the next of them, and
+// how far the fluxes of orders above one keep from them, at each scale.
+template <class Real>
+struct Invalid {
+    const Real *pixels = nullptr, *cells = nullptr;
+    std::vector<double> reach;
+};
+
 // Derivatives of the numbers of one term at one scale, one for each parameter.
 struct Slopes {
     std::vector<double> coupling, flux, contrast;

@@ -1,7 +1,7 @@
 // All scales of an image, each smoothed from the one before, and the adjoint.
 #pragma once
 
-#include "blur.hpp"
+#include "walk.hpp"
 
 namespace integrodiff {
 namespace INTEGRODIFF_ISA {
@@ -16,20 +16,28 @@ struct Nothing {
 template <class Real>
 class Cascade {
   public:
-    Cascade(const Taps &taps, const Shape &shape, Executor &executor)
-        : kernels_(kernels_of<Real>(taps)), s_(shape), executor_(executor) {
+    Cascade(const Taps &taps, const Shape &shape, Executor &executor, bool masked = false)
+        : kernels_(kernels_of<Real>(taps)),
+          s_(shape),
+          executor_(executor),
+          walk_(shape, executor),
+          masked_(masked) {
         for (const Kernel<Real> &kernel : kernels_) radius_ = std::max(radius_, kernel.radius);
         scratch_.resize(executor.workers());
         rows_.resize(executor.workers() * (2 * radius_ + 2));
     }
 
     void take_memory(Arena<Real> &arena) {
+        if (masked_) return walk_.take_memory(arena);
         const Index width = whole_vectors<Real>(s_.width) + lanes<Real> + 2 * radius_;
         for (std::size_t k = 0; k < scratch_.size(); ++k)
             scratch_[k] = {rows_.data() + k * (2 * radius_ + 2),
                            {arena.take(width, radius_ + lanes<Real>),
                             arena.take(width, radius_ + lanes<Real>)}};
     }
+
+    // If the image has invalid pixels: the distances to them, before the first step.
+    void find_edges(const Real *distances) { walk_.find_edges(distances); }
 
     Index scales() const { return static_cast<Index>(kernels_.size()); }
     Index stride() const { return padded_width<Real>(s_.width); }
@@ -68,6 +76,7 @@ class Cascade {
 
   private:
     void blur(const Real *in, Real *out, Index planes, const Kernel<Real> &kernel) {
+        if (masked_) return walk_.blur(in, out, planes, kernel.taps);
         const Index pairs = (s_.height + 1) / 2;
         executor_.rows(planes * pairs, [&](Index first, Index last, Index worker) {
             for (Index n = first; n < last; ++n) {
@@ -95,6 +104,8 @@ class Cascade {
     std::vector<Kernel<Real>> kernels_;
     Shape s_;
     Executor &executor_;
+    Walk<Real> walk_;
+    const bool masked_;
     Index radius_ = 0;
     std::vector<const Real *> rows_;
     std::vector<BlurScratch<Real>> scratch_;

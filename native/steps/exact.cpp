@@ -31,7 +31,8 @@ class ExactRun final : public Run<Real> {
           pull_(static_cast<Real>(start.pull)),
           schedule_(*start.schedule),
           executor_(*start.executor),
-          cascade_(process.taps, s_, executor_),
+          reach_(start.invalid.reach),
+          cascade_(process.taps, s_, executor_, start.invalid.pixels != nullptr),
           integration_(schedule_, s_),
           smoothed_(cascade_.scales()),
           present_(cascade_.scales()),
@@ -51,7 +52,7 @@ class ExactRun final : public Run<Real> {
             scratch.above.resize(coupled_.size());
             scratch.below.resize(coupled_.size());
         }
-        lay_out(*start.memory, [&](Arena<Real> &arena) { take_memory(arena, start.local); });
+        lay_out(*start.memory, [&](Arena<Real> &arena) { take_memory(arena, start); });
         const Index size = s_.height * s_.width;
         for (Index c = 0; c < s_.channels; ++c) {
             const Real *plane = start.image + c * size;
@@ -63,6 +64,11 @@ class ExactRun final : public Run<Real> {
             copy_in(start.local.pixels, s_.height, s_.width, turned_, pixel_factors_);
         if (cell_factors_)
             copy_in(start.local.cells, s_.height + 1, s_.width + 1, turned_, cell_factors_);
+        if (pixel_distances_) {
+            copy_in(start.invalid.pixels, s_.height, s_.width, turned_, pixel_distances_);
+            copy_in(start.invalid.cells, s_.height + 1, s_.width + 1, turned_, cell_distances_);
+            cascade_.find_edges(pixel_distances_);
+        }
     }
 
     void advance(std::size_t step) override {
@@ -121,12 +127,18 @@ class ExactRun final : public Run<Real> {
         ExchangeRows<Real> exchange;
     };
 
-    void take_memory(Arena<Real> &arena, const Sensitivity<Real> &local) {
+    void take_memory(Arena<Real> &arena, const Start<Real> &start) {
+        const Sensitivity<Real> &local = start.local;
         const Index rows = s_.channels * s_.height;
         image_ = take_rows(arena, s_.width, rows);
         if (pull_ != 0) original_ = take_rows(arena, s_.width, rows);
         if (local.pixels) pixel_factors_ = take_rows(arena, s_.width, s_.height);
         if (local.cells) cell_factors_ = take_rows(arena, s_.width + 1, s_.height + 1);
+        if (start.invalid.pixels) {
+            pixel_distances_ = take_rows(arena, s_.width, s_.height);
+            cell_distances_ = take_rows(arena, s_.width + 1, s_.height + 1);
+            known_ = take_rows(arena, s_.width + 1, s_.height + 1);
+        }
         for (Real *&planes : smoothed_) planes = take_rows(arena, s_.width, rows);
         flow_ = take_rows(arena, s_.width, rows);
         couplings_ = take_rows(arena, s_.width + 1, coupling_planes_ * (s_.height + 1));
@@ -165,14 +177,23 @@ class ExactRun final : public Run<Real> {
             add_energies(term, coupling);
         else
             add_structure(term, coupling);
-        if (term.integration.empty()) return;
+        if (!term.integration.empty()) integrate(term, coupling);
+        // Closed gates.
+        if (pixel_distances_) set_unknown(term, coupling, Real(1e30), Real(0));
+    }
+
+    void integrate(const Term &term, Real *coupling) {
         const bool cells = on_cells(term);
+        if (pixel_distances_) find_share_of_known(term, coupling);
         if (coupling_planes(term) == 1) {
             integration_.smooth(coupling, term.integration, {cells, false});
+            if (pixel_distances_) divide_by_share(term, coupling);
             return;
         }
         for (int k = 0; k < 3; ++k)  // J_xy is the last
             integration_.smooth(coupling + k * coupling_plane(), term.integration, {cells, k == 2});
+        for (int k = 0; pixel_distances_ && k < 3; ++k)
+            divide_by_share(term, coupling + k * coupling_plane());
         executor_.rows(s_.height + cells, [&](Index first, Index last, Index) {
             for (Index y = first; y < last; ++y) {
                 const EigenRow<Real> row = eigen_row(coupling, y);
@@ -182,6 +203,68 @@ class ExactRun final : public Run<Real> {
             }
         });
     }
+
+    // ---- invalid pixels ----
+
+    // A row of distances to the next invalid pixel, for the derivatives of a term.
+    const Real *distances(const Term &term, Index y) const {
+        return on_cells(term) ? cell_distances_ + y * coupling_stride()
+                              : pixel_distances_ + y * cascade_.stride();
+    }
+
+    // At this distance from an invalid pixel the stencils of a term still touch it.
+    Real stencil_radius(const Term &term) const {
+        return static_cast<Real>((term.order - on_cells(term)) / 2);
+    }
+
+    // Set eigenvalues, or the energy, and the direction where derivatives touch invalid pixels.
+    void set_unknown(const Term &term, Real *coupling, Real size, Real direction) {
+        const Real radius = stencil_radius(term);
+        for (Index k = 0; k < coupling_planes(term); ++k)
+            for_places(term, coupling + k * coupling_plane(), [&](Real distance, Real &value) {
+                if (distance <= radius) value = k < 2 ? size : direction;
+            });
+    }
+
+    // Forget what touches invalid pixels, and find how much of a neighbourhood is left.
+    void find_share_of_known(const Term &term, Real *coupling) {
+        const Real radius = stencil_radius(term);
+        set_unknown(term, coupling, Real(0), Real(0));
+        for_places(term, known_, [&](Real distance, Real &value) { value = distance > radius; });
+        integration_.smooth(known_, term.integration, {on_cells(term), false});
+    }
+
+    void divide_by_share(const Term &term, Real *plane) {
+        const Real radius = stencil_radius(term);
+        const Real *share = known_;
+        for_places(term, plane, [&](Real distance, Real &value) {
+            if (distance > radius) value /= share[&value - plane];
+        });
+    }
+
+    // No flux of a higher order within reach of an invalid pixel.
+    void close_gates(const Term &term, Index i, Real *gates) {
+        if (!pixel_distances_) return;
+        const Real reach = stencil_radius(term) + static_cast<Real>(reach_[i]);
+        for_places(term, gates, [&](Real distance, Real &value) {
+            if (distance <= reach) value = 0;
+        });
+    }
+
+    // Call `change(distance, value)` for all places of a plane of couplings.
+    template <class Change>
+    void for_places(const Term &term, Real *plane, const Change &change) {
+        const bool cells = on_cells(term);
+        executor_.rows(s_.height + cells, [&](Index first, Index last, Index) {
+            for (Index y = first; y < last; ++y) {
+                const Real *distance = distances(term, y);
+                Real *row = plane + y * coupling_stride();
+                for (Index x = 0; x < s_.width + cells; ++x) change(distance[x], row[x]);
+            }
+        });
+    }
+
+    // ---- structure ----
 
     // Eigenvalues and direction of J or, if it is still to be smoothed, its components.
     void keep(const Term &term, const EigenRow<Real> &row, Index x, const Moments<Real> &j) const {
@@ -329,6 +412,7 @@ class ExactRun final : public Run<Real> {
                 gate_row(energies + y * coupling_stride(), rate, s_.width + term.order % 2,
                          gates_ + y * coupling_stride());
         });
+        close_gates(term, i, gates_);
         executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
             Derivatives<Real> &d = scratch_[worker].derivatives;
             d.set_order(term.order);
@@ -362,6 +446,7 @@ class ExactRun final : public Run<Real> {
                 }
             }
         });
+        for (Real *gates : {a, b, c}) close_gates(term, i, gates);
         executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
             Derivatives<Real> &d = scratch_[worker].derivatives;
             d.set_order(2);
@@ -383,10 +468,12 @@ class ExactRun final : public Run<Real> {
     const Real tau_, pull_;
     const Schedule &schedule_;
     Executor &executor_;
+    const std::vector<double> reach_;
     Cascade<Real> cascade_;
     Integration<Real> integration_;
     Real *image_ = nullptr, *original_ = nullptr, *flow_ = nullptr;
     Real *pixel_factors_ = nullptr, *cell_factors_ = nullptr;
+    Real *pixel_distances_ = nullptr, *cell_distances_ = nullptr, *known_ = nullptr;
     Real *couplings_ = nullptr, *gates_ = nullptr;
     Index coupling_planes_ = 0, gate_planes_ = 1;
     std::vector<Real *> smoothed_;           // of each scale

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from integrodiff._checks import positive_integer
-from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State
+from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State, known_noise
 from integrodiff.engines.certificate import stable_step_with_shortcuts
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
@@ -22,12 +22,15 @@ from integrodiff.errors import EngineUnavailableError
 from integrodiff.stages import (
     Evolution,
     HaarGradient,
+    HigherDerivatives,
     Term,
     discrete_gaussian,
     increments,
     sensitivity,
+    stable_on_masks,
 )
 from integrodiff.stages._arrays import plain
+from integrodiff.stages.domain import distances, flux_reach, walk_taps
 
 
 class NativeEngine(Engine):
@@ -73,9 +76,9 @@ class NativeEngine(Engine):
         mask: Mask | None = None,
     ) -> Process:
         """Compute kernels; memory is taken with the first image."""
-        if mask is not None:
-            raise EngineUnavailableError("the engine 'native' takes no masks; take engine='numpy'")
-        return NativeProcess(evolution, exact=exact, threads=threads, relative_noise=relative_noise)
+        return NativeProcess(
+            evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
+        )
 
 
 class NativeProcess(Process):
@@ -92,8 +95,9 @@ class NativeProcess(Process):
         Take no shortcuts.
     threads : int, optional
         Number of threads of one call; :func:`thread_count` by default.
-    relative_noise : array, optional
-        As in :meth:`Engine.prepare`.
+    relative_noise, mask : array, optional
+        As in :meth:`Engine.prepare`. With a mask no shortcuts are taken, and order one is for the
+        Haar scheme alone.
     instruction_set : str, optional
         One of :meth:`NativeEngine.instruction_sets`; by default the one in the environment
         variable ``INTEGRODIFF_SIMD``, or the fastest.
@@ -106,19 +110,27 @@ class NativeProcess(Process):
         exact: bool,
         threads: int | None,
         relative_noise: FloatImage | None = None,
+        mask: Mask | None = None,
         instruction_set: str | None = None,
     ) -> None:
         super().__init__(evolution)
-        self._exact = exact
+        self._exact, self._mask = exact, mask
         self._local, span = None, SAME_EVERYWHERE
         if relative_noise is not None:
-            span = float(relative_noise.min()), float(relative_noise.max())
-            self._local = sensitivity(relative_noise.astype(np.float64))
-        self._shortcuts = None if exact else shortcuts(evolution, span)
-        if self._shortcuts is not None:
-            self.evolution = self._shortcuts.evolution
-        self._cut = 1.0 if exact else self._cut_to_bound()
-        self.evolution = _with_step_times(self.evolution, self._cut)
+            known = known_noise(relative_noise, mask)
+            span = float(known.min()), float(known.max())
+            self._local = sensitivity(known.astype(np.float64))
+        self._shortcuts = None
+        self._cut = 1.0
+        if mask is not None:
+            self.evolution = _masked(evolution)
+            self._distances = distances(mask)
+        elif not exact:
+            self._shortcuts = shortcuts(evolution, span)
+            if self._shortcuts is not None:
+                self.evolution = self._shortcuts.evolution
+            self._cut = self._cut_to_bound()
+            self.evolution = _with_step_times(self.evolution, self._cut)
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._instruction_set = instruction_set
         self._compiled: dict[Any, Any] = {}
@@ -156,6 +168,13 @@ class NativeProcess(Process):
     def _start_one(self, image: FloatImage) -> Any:
         """Start one image ``(channel, row, column)``: it moves to the compiled engine."""
         precision = image.dtype.type
+        masked: dict[str, Any] = {}
+        if self._mask is not None:
+            reach = [flux_reach(HigherDerivatives(2), scale) for scale in self.evolution.scales]
+            masked = {
+                "distances": [part.astype(precision) for part in self._distances],
+                "reach": reach,
+            }
         return self._kernels(precision).start(
             image,
             self._schedule,
@@ -164,6 +183,7 @@ class NativeProcess(Process):
             float(self.evolution.pull),
             self._threads,
             None if self._local is None else [part.astype(precision) for part in self._local],
+            **masked,
         )
 
     def _kernels(self, precision: Any) -> Any:
@@ -185,8 +205,12 @@ class NativeProcess(Process):
                 theta,
                 self._instruction_set,
             )
-        tolerance = exact_tolerance(precision) if self._exact else TRUNCATION
-        return kind(cascade_taps(evolution, tolerance), theta, haar, self._instruction_set)
+        exact = exact_tolerance(precision)
+        if self._mask is None:
+            taps = cascade_taps(evolution, exact if self._exact else TRUNCATION)
+        else:
+            taps = [walk_taps(plain(width), exact) for width in increments(evolution.scales)]
+        return kind(taps, theta, haar, self._instruction_set)
 
 
 class _NativeState(State):
@@ -200,6 +224,9 @@ class _NativeState(State):
         super().__init__(process.evolution.steps)
         precision: Any = np.float32 if image.dtype == np.float32 else np.float64
         self._process, self._dtype, self._shape = process, image.dtype, image.shape
+        self._given = image
+        if process._mask is not None:
+            image = np.where(process._mask, image, 0)
         images = np.ascontiguousarray(image, precision).reshape(-1, *image.shape[-3:])
         if len(images) == 1:
             self._runs = [process._start_one(images[0])]
@@ -221,6 +248,11 @@ class _NativeState(State):
 
     def image(self) -> FloatImage:
         """Return a copy of the image as it is now."""
+        found = self._computed()
+        mask = self._process._mask
+        return found if mask is None else np.where(mask, found, self._given)
+
+    def _computed(self) -> FloatImage:
         if not self._runs:
             return self._images.reshape(self._shape).astype(self._dtype)
         precision = np.float32 if self._dtype == np.float32 else np.float64
@@ -232,10 +264,20 @@ class _NativeState(State):
     def read(self, target: FloatImage) -> None:
         """Write the image as it is now to an array, without a copy in between if possible."""
         exact = target.dtype in (np.float32, np.float64) and target.dtype == self._dtype
-        if len(self._runs) == 1 and exact and target.flags.c_contiguous:
+        whole = self._process._mask is None
+        if len(self._runs) == 1 and whole and exact and target.flags.c_contiguous:
             self._runs[0].read(target.reshape(self._shape[-3:]))
         else:
             super().read(target)
+
+
+def _masked(evolution: Evolution) -> Evolution:
+    """Return the process with steps that are stable on images with any mask."""
+    if not first_order_cell(evolution)[1]:
+        raise EngineUnavailableError(
+            "the engine 'native' takes masks with the Haar scheme alone; take engine='numpy'"
+        )
+    return stable_on_masks(evolution)
 
 
 def _with_step_times(evolution: Evolution, factor: float) -> Evolution:

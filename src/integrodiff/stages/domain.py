@@ -49,6 +49,8 @@ from integrodiff.stages.scale_space import blur_field, discrete_gaussian
 TAIL = 1e-9
 """Mass of a blur that may lie on invalid pixels around the flux of a higher derivative."""
 
+_FAR = 2**30
+
 
 class Domain:
     """The valid pixels of an image, some of whose pixels are not.
@@ -132,7 +134,7 @@ class Domain:
 def distances(mask: NDArray[np.bool_]) -> Distances:
     """Return how far the pixels and the (H+1) x (W+1) cells are from invalid pixels."""
     if mask.all():
-        pixels = np.full(mask.shape, sum(mask.shape), np.int64)
+        pixels = np.full(mask.shape, _FAR, np.int64)
     else:
         pixels = distance_transform_cdt(mask, metric="chessboard").astype(np.int64)
     padded = np.pad(pixels, 1, mode="edge")

@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -119,7 +120,7 @@ def stable_step(
     return 2 / largest if largest > 0 else float("inf")
 
 
-def stable_step_on_masks(evolution: Evolution, tolerance: float = 0.0) -> float:
+def stable_step_on_masks(evolution: Evolution) -> float:
     r"""Return a step size for which the norm provably never grows, on images with any mask.
 
     With :math:`L_M` and the bounds :math:`\kappa` and m of :class:`.operators.WalkBound`, what
@@ -138,15 +139,13 @@ def stable_step_on_masks(evolution: Evolution, tolerance: float = 0.0) -> float:
     ----------
     evolution : Evolution
         The process; its own ``tau`` is not used.
-    tolerance : float
-        By how much the eigenvalues of a blur may exceed those of the exponential.
     """
-    largest = max(_largest_walk(evolution.scales, terms, tolerance) for terms in evolution.schedule)
+    largest = max(_largest_walk(evolution.scales, terms) for terms in evolution.schedule)
     higher = tuple(filter(None, (_without_walk_bound(terms) for terms in evolution.schedule)))
     if higher:
         alone = replace(evolution, schedule=higher, steps=len(higher), pull=0.0)
         whole = 2 / stable_step(alone)
-        largest += whole + max(_tails(terms, whole, tolerance) for terms in higher)
+        largest += whole + max(_tails(terms, whole) for terms in higher)
     largest += 2 * plain(evolution.pull)
     return 2 / largest if largest > 0 else float("inf")
 
@@ -155,14 +154,14 @@ def _without_walk_bound(terms: Sequence[Term]) -> tuple[Term, ...]:
     return tuple(term for term in terms if term.derivatives.walk_bound(anisotropic=True) is None)
 
 
-def _largest_walk(scales: Sequence[Scalar], terms: Sequence[Term], tolerance: float) -> float:
+def _largest_walk(scales: Sequence[Scalar], terms: Sequence[Term]) -> float:
     """Return the largest value of the best bound over the eigenvalues of L_M, in intervals."""
     edges = np.concatenate([[0.0], np.geomspace(1e-4, 8.0, 8192)])
     low, high = edges[:-1], edges[1:]
     by_slope = np.zeros((len(scales), len(low)))
     by_largest = np.zeros_like(by_slope)
     for i, scale in enumerate(scales):
-        blurs = (np.exp(-(plain(scale) ** 2) * low / 2) + tolerance) ** 2
+        blurs = np.exp(-(plain(scale) ** 2) * low)
         for term in terms:
             bound = term.derivatives.walk_bound(anisotropic=term.coupling.kind == "tensor")
             if bound is None:
@@ -175,23 +174,24 @@ def _largest_walk(scales: Sequence[Scalar], terms: Sequence[Term], tolerance: fl
     return float((by_slope.sum(axis=0) + steps).max(axis=1).min())
 
 
-def _tails(terms: Sequence[Term], whole: float, tolerance: float) -> float:
+def _tails(terms: Sequence[Term], whole: float) -> float:
     """Return what the tails of blurs may add to the eigenvalues of higher orders."""
     total = 0.0
     for term in terms:
-        change = 2.0 ** (term.derivatives.order + 3) * (TAIL + tolerance)
+        change = 2.0 ** (term.derivatives.order + 3) * TAIL
         for weight in map(plain, term.flux_weights):
             total += 2 * change * (whole * weight) ** 0.5 + weight * change**2
     return total
 
 
-def stable_on_masks(evolution: Evolution, tolerance: float = 0.0) -> Evolution:
+@lru_cache(maxsize=32)
+def stable_on_masks(evolution: Evolution) -> Evolution:
     """Return the process with steps that are stable on images with any mask.
 
     A step size of up to ``_SLIGHTLY`` times the bound is cut to it. Above, each step is divided
     into equal ones, so that the time of the diffusion stays the same.
     """
-    bound, tau = stable_step_on_masks(evolution, tolerance), plain(evolution.tau)
+    bound, tau = stable_step_on_masks(evolution), plain(evolution.tau)
     if tau <= bound:
         return evolution
     if tau <= _SLIGHTLY * bound:
