@@ -33,7 +33,7 @@ FOLDER = ROOT / "build" / "matrix"
 TESTS = ("-m", "not slow", "--ignore=tests/tools")
 QUICK = (
     *("-m", "not slow", "tests/io", "tests/cli/test_cli.py", "tests/cli/test_cli_info_and_demo.py"),
-    *("tests/unit/test_package.py", "tests/unit/test_dependencies.py"),
+    *("tests/unit/test_package.py", "tests/unit/test_dependencies.py", "tests/unit/test_colour.py"),
 )
 
 
