@@ -2,7 +2,8 @@
 
 ``make matrix`` runs all of them, ``make matrix PYTHONS=3.12`` those of one version of Python. The
 lowest versions are those that pyproject.toml allows; the newest are what a user gets today. Every
-environment is made by uv in ``build/matrix``; the tests are those of ``make quick``.
+environment is made by uv in ``build/matrix``; the tests are those of ``make quick``. After ``make
+dist``, ``make matrix MATRIX_ARGS="--wheels dist"`` tests the wheels that are to be published.
 
 ``--quick`` is for continuous integration: newest versions on the newest other Python that is
 installed here, without the compiled engine, and those tests that depend most on other packages.
@@ -38,13 +39,17 @@ QUICK = (
 
 
 def install(python: Path, resolution: str, wheel: Path, extras: str) -> None:
-    """Install a wheel of the package with its extras."""
+    """Install what pyproject.toml asks for, in some resolution, and a wheel of the package."""
+    command = ("uv", "pip", "install", "--quiet", "--python", python)
+    # Requirements of a wheel would not count as direct ones, and be the newest in both cases.
     run_tool(
-        *("uv", "pip", "install", "--quiet", "--python", python),
+        *(*command, "--requirement", ROOT / "pyproject.toml", "--resolution"),
+        RESOLUTIONS[resolution],
+        *(word for extra in extras.split(",") for word in ("--extra", extra)),
         # Old versions without a wheel for a new Python are no candidates.
-        *("--resolution", RESOLUTIONS[resolution], "--only-binary", ":all:"),
-        f"integrodiff[{extras}] @ {wheel.as_uri()}",
+        *("--only-binary", ":all:"),
     )
+    run_tool(*command, "--no-deps", wheel)
 
 
 def test(python: Path, options: list[str]) -> int:
@@ -77,6 +82,7 @@ def main() -> None:
     parser.add_argument("versions", nargs="*", default=VERSIONS, help="of Python, such as 3.12")
     parser.add_argument("--resolution", choices=RESOLUTIONS, action="append", help="both if none")
     parser.add_argument("--extras", default="test,plot,formats", help="of the package")
+    parser.add_argument("--wheels", type=Path, help="folder with wheels to test, such as dist")
     parser.add_argument("--all-tests", action="store_true", help="the slow ones too")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a failed test")
     parser.add_argument("--list", action="store_true", help="show the versions installed")
@@ -92,7 +98,10 @@ def main() -> None:
         base = interpreter(version)
         kind = wheel_kind(version)
         if kind not in wheels:
-            wheels[kind] = build_wheel(ROOT, base, FOLDER, kind)
+            if arguments.wheels:
+                (wheels[kind],) = arguments.wheels.resolve().glob(f"*-{kind}-*.whl")
+            else:
+                wheels[kind] = build_wheel(ROOT, base, FOLDER, kind)
         for resolution in arguments.resolution or RESOLUTIONS:
             name = f"Python {version}, {resolution} versions"
             print(f"---- {name}", flush=True)
