@@ -6,6 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # Versions of Python for `make dist` and `make matrix`, which need each of them installed.
 PYTHONS ?=
+MATRIX_ARGS ?=
 
 .PHONY: help demo quick test shapes lint format dist matrix clean
 
@@ -40,7 +41,7 @@ dist: $(VENV)/installed-release  ## build sdist and wheels, and try them in empt
 	$(BIN)/python tools/dist.py $(PYTHONS)
 
 matrix: $(VENV)/installed-release  ## quick tests on several Pythons, lowest and newest versions
-	$(BIN)/python tools/matrix.py $(PYTHONS)
+	$(BIN)/python tools/matrix.py $(MATRIX_ARGS) $(PYTHONS)
 
 $(VENV)/created:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; ok = v >= (3, 11); ok or print("integrodiff needs Python 3.11 or newer; this is", sys.version.split()[0], "- name another with: make PYTHON=python3.11 ..."); sys.exit(not ok)'

@@ -5,21 +5,39 @@ Python 3.11 has a wheel of its own; that of the next one asked for uses the stab
 on all of them. On Linux, auditwheel gives wheels their manylinux tag. The sdist is also built where
 every compiler fails, which leaves the slow engine and one warning.
 
+Bills of materials, in CycloneDX: every compiled wheel holds one of the libraries compiled into it
+(PEP 770), and ``dist`` one of all packages that were installed with the last wheel.
+
 What is to be published lies in ``dist`` afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+import tomllib
+import zipfile
 from pathlib import Path
 
-from environments import ROOT, environment, interpreter, run_tool
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from environments import (
+    NO_COMPILER,
+    ROOT,
+    build_wheel,
+    environment,
+    interpreter,
+    run_tool,
+    wheel_kind,
+)
 
 NEEDED = (
     "CMakeLists.txt",
@@ -30,7 +48,6 @@ NEEDED = (
 )
 UNWANTED = (".ci/", ".github/", ".venv", "build/", "dist/", "out/")
 LARGEST_FILE = 1_000_000
-NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 
 
 def build_sdist(folder: Path) -> Path:
@@ -48,21 +65,6 @@ def build_sdist(folder: Path) -> Path:
     return sdist
 
 
-def build_wheel(
-    sdist: Path, python: Path, folder: Path, kind: str, *, env: Mapping[str, str] | None = None
-) -> Path:
-    """Build a wheel from the sdist, and check that it is of a kind such as ``cp312-abi3``."""
-    run_tool(
-        *("uv", "build", "--quiet", "--wheel", "--python", python, "--out-dir", folder / kind),
-        sdist,
-        env=env,
-    )
-    (wheel,) = (folder / kind).glob("*.whl")
-    if kind not in wheel.name:
-        sys.exit(f"{wheel.name} is not of the kind {kind}")
-    return wheel
-
-
 def repaired(wheel: Path, folder: Path) -> Path:
     """Return the wheel with the tag of all systems it runs on, and libraries that they lack."""
     if sys.platform != "linux":
@@ -72,12 +74,45 @@ def repaired(wheel: Path, folder: Path) -> Path:
     return found
 
 
-def smoke_test(wheel: Path, python: Path, folder: Path, engine: str) -> None:
-    """Install a wheel into an empty environment and run the smoke test there."""
+def check_bill_in_wheel(wheel: Path) -> None:
+    """Check the bill of materials in a compiled wheel: valid, and with what is linked into it."""
+    with zipfile.ZipFile(wheel) as archive:
+        bills = [name for name in archive.namelist() if ".dist-info/sboms/integrodiff." in name]
+        if len(bills) != 1:
+            sys.exit(f"{wheel.name}: bills of materials {bills} instead of one")
+        text = archive.read(bills[0]).decode()
+    if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        sys.exit(f"{wheel.name}: {bills[0]} is not valid: {error}")
+    bill = json.loads(text)
+    found = {part["name"]: part["version"] for part in bill["components"]}
+    versions = [bill["metadata"]["component"]["version"], *found.values()]
+    if set(found) != {"nanobind", "robin-map"} or not all(v[:1].isdigit() for v in versions):
+        sys.exit(f"{wheel.name}: compiled into it are {found}, version {versions[0]}")
+
+
+def write_bill(python: Path, output: Path) -> None:
+    """Write the bill of materials of an environment, and check that it has all requirements."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        required = tomllib.load(file)["project"]["dependencies"]
+    run_tool(
+        *("cyclonedx-py", "environment", "--pyproject", ROOT / "pyproject.toml"),
+        *("--mc-type", "library", "--output-reproducible", "--output-file", output, python),
+    )
+    found = {
+        canonicalize_name(part["name"]) for part in json.loads(output.read_text())["components"]
+    }
+    if missing := {canonicalize_name(Requirement(line).name) for line in required} - found:
+        sys.exit(f"{output.name} lacks {sorted(missing)}")
+    print(f"{output.name}: {len(found)} packages", flush=True)
+
+
+def smoke_test(wheel: Path, python: Path, folder: Path, engine: str) -> Path:
+    """Install a wheel into an empty environment, run the smoke test, return the environment."""
     own = environment(folder / "environment", python)
     run_tool("uv", "pip", "install", "--quiet", "--python", own, wheel)
     script = ROOT / "tools" / "smoke_test.py"
     subprocess.run([own, script, "--engine", engine], check=True, cwd=folder)
+    return own
 
 
 def main() -> None:
@@ -97,15 +132,18 @@ def main() -> None:
         sdist = build_sdist(output)
         wheels: dict[str, Path] = {}
         for version, python in zip(versions, pythons, strict=True):
-            kind = "cp311-cp311" if version == "3.11" else "cp312-abi3"
+            kind = wheel_kind(version)
             if kind not in wheels:
                 wheels[kind] = repaired(build_wheel(sdist, python, folder, kind), output)
+                check_bill_in_wheel(wheels[kind])
                 print(wheels[kind].name, flush=True)
             if kind == "cp312-abi3":
                 run_tool("abi3audit", "--strict", wheels[kind])
-            smoke_test(wheels[kind], python, folder, "native")
-        plain = build_wheel(sdist, pythons[0], folder, "py3-none", env=NO_COMPILER)
-        smoke_test(plain, pythons[0], folder, "numpy")
+            own = smoke_test(wheels[kind], python, folder, "native")
+        write_bill(own, output / f"{sdist.name.removesuffix('.tar.gz')}.cdx.json")
+        for python in pythons:
+            plain = build_wheel(sdist, python, folder, "py3-none", env=NO_COMPILER)
+            smoke_test(plain, python, folder, "numpy")
         shutil.copytree(output, ROOT / "dist", dirs_exist_ok=True)
     print("in dist:", *sorted(path.name for path in (ROOT / "dist").iterdir()), sep="\n  ")
 

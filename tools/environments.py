@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 
 
-def interpreter(version: str) -> Path:
-    """Return the Python of a version such as "3.12", on the path or in pyenv."""
+def find_interpreter(version: str) -> Path | None:
+    """Return the Python of a version such as "3.12", on the path or in pyenv, if there is one."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     candidates = [sys.executable, shutil.which(f"python{version}")]
     candidates += sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python")), reverse=True)
@@ -23,6 +24,13 @@ def interpreter(version: str) -> Path:
         found = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
         if found.stdout.strip() == version:
             return Path(candidate)
+    return None
+
+
+def interpreter(version: str) -> Path:
+    """Return the Python of a version such as "3.12", or end the program if there is none."""
+    if found := find_interpreter(version):
+        return found
     sys.exit(f"there is no Python {version} here, on the path or in pyenv; install it first")
 
 
@@ -47,3 +55,24 @@ def environment(folder: Path, python: Path) -> Path:
     """Make an empty virtual environment, in place of any there, and return its Python."""
     run_tool("uv", "venv", "--quiet", "--clear", "--no-project", "--python", python, folder)
     return folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
+def wheel_kind(version: str) -> str:
+    """Return the kind of compiled wheel that serves a version of Python."""
+    return "cp311-cp311" if version == "3.11" else "cp312-abi3"
+
+
+def build_wheel(
+    source: Path, python: Path, folder: Path, kind: str, *, env: Mapping[str, str] | None = None
+) -> Path:
+    """Build a wheel from a folder or an sdist; it must be of a kind such as ``cp312-abi3``."""
+    shutil.rmtree(folder / kind, ignore_errors=True)
+    run_tool(
+        *("uv", "build", "--quiet", "--wheel", "--python", python, "--out-dir", folder / kind),
+        source,
+        env=env,
+    )
+    (wheel,) = (folder / kind).glob("*.whl")
+    if kind not in wheel.name:
+        sys.exit(f"{wheel.name} is not of the kind {kind}")
+    return wheel

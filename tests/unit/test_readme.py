@@ -12,7 +12,7 @@ from command_line import run
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/*.md")]
+PAGES = [*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", *ROOT.glob("docs/*.md")]
 
 
 def test_the_python_example_runs() -> None:
