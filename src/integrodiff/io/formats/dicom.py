@@ -276,7 +276,8 @@ class Writer(ImageWriter):
         try:
             _encoded(header.metadata.own.dataset)
         except Exception as error:  # whatever comes of elements that are damaged
-            return f"elements of the DICOM file cannot be written again ({error}); write TIFF"
+            reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            return f"elements of the DICOM file cannot be written again ({reason}); write TIFF"
         return None
 
     def write(self, page: Page) -> None:
