@@ -201,10 +201,9 @@ def test_longest_names(tmp_path: Path) -> None:
             np.save(source, values(16, 17))
         else:
             picture(source)
-        code, message = denoise(source, tmp_path / "out" / name)
-        assert code == OUTPUT, message  # there is no such folder
         (tmp_path / "out").mkdir(exist_ok=True)
-        assert denoise(source, tmp_path / "out" / name)[0] == DONE
+        code, message = denoise(source, tmp_path / "out" / name)
+        assert code == DONE, message
         code, message = denoise(source, f"{tmp_path / 'all'}/")
         assert code == DONE, message
         code, message = denoise(source, f"{tmp_path / 'all'}/", "--resume")
@@ -229,10 +228,13 @@ def test_many_nested_folders(tmp_path: Path) -> None:
     code, message = denoise(tmp_path / "in", tmp_path / "out", "--recursive")
     assert code == DONE, message
     deep = "/".join(["d"] * 1500)
-    assert names(tmp_path / "out") == [f"{deep}/bottom.png", "top.png"]
+    results = (f"{deep}/bottom.png", "top.png")
+    assert all((tmp_path / "out" / name).is_file() for name in results)
     code, message = denoise(f"{tmp_path}/in/**/*.png", tmp_path / "again")
     assert code == DONE, message
-    assert names(tmp_path / "again") == [f"{deep}/bottom.png", "top.png"]
+    assert all((tmp_path / "again" / name).is_file() for name in results)
+    for folder in ("in", "out", "again"):  # pytest could not
+        subprocess.run(["/bin/rm", "-rf", tmp_path / folder], check=True)
 
 
 def test_folders_deeper_than_a_path_can_be_long(tmp_path: Path) -> None:
@@ -240,6 +242,7 @@ def test_folders_deeper_than_a_path_can_be_long(tmp_path: Path) -> None:
     code, message = denoise(tmp_path / "in", tmp_path / "out", "--recursive")
     assert code == INPUT, message
     assert "cannot be looked into: File name too long" in message
+    subprocess.run(["/bin/rm", "-rf", tmp_path / "in"], check=True)
 
 
 def nested(folder: Path, depth: int, name: str) -> None:

@@ -142,11 +142,9 @@ def _images_in(
 
     for inner in _folders(folder, output) if recursive else [folder]:
         for path in _visible(inner):
-            if path.is_dir() and not is_image_folder(path):
-                continue
-            if format_of_name(path) is not None or path.is_dir():
+            if is_image_folder(path) or (format_of_name(path) and not is_folder_of_images(path)):
                 yield path
-            else:
+            elif not is_folder_of_images(path):
                 others.append(path)
 
 
@@ -170,7 +168,10 @@ def _folders(folder: Path, output: Path) -> Iterator[Path]:
 def _visible(folder: Path) -> list[Path]:
     """Return what is in a folder and not hidden."""
     try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        for path in paths:
+            path.lstat()  # the path may be too long now
+        return paths
     except OSError as error:
         stop(ExitCode.INPUT, f"{folder}: cannot be looked into: {error.strerror}")
 
