@@ -1,12 +1,13 @@
 """Damage small image files at random and read, copy and read them again.
 
-    python fuzz/readers.py --count 50000
+    python fuzz/readers.py --count 100000 --scratch /dev/shm
 
 A damaged file must be refused with an ImageFileError or be read; what is read must come back from
 a copy unchanged. Anything else is a finding: another exception, a crash of the process, more than
-five seconds twice (a busy machine may be slow once), or something left beside the input after a
-refusal. Findings are kept in a folder and named at the end. Case N of a seed is the same in every
-run.
+five seconds twice (a busy machine may be slow once), more than a gigabyte of memory, something left
+beside the input after a refusal, or a message that names another file than the one at fault, or
+blames the program, the machine or the disk. Findings are kept in a folder and named at the end.
+Case N of a seed is the same in every run.
 """
 
 from __future__ import annotations
@@ -42,7 +43,17 @@ from integrodiff.io import (
 from seeds import write_seeds
 
 SECONDS = 5
-MEMORY = 4 * 2**30
+MEMORY = 2**30
+"""Largest resident memory of a case; address space has a limit of four times as much."""
+
+BLAMES_OTHERS = (
+    "a bug",
+    "the disk",
+    "into memory",
+    "enough memory",
+    "permission",
+    "in the meantime",
+)
 SMALL = (0, 1, 2, 3, 4, 7, 8, 15, 16, 32, 64, 127, 128, 255, 256, 32767, 65535)
 INTERESTING = (*SMALL, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 
@@ -133,7 +144,10 @@ def run_case(number: int, seed: int, seeds: list[Path], folder: Path) -> tuple[s
     target = folder / f"out{'.tif' if changes else suffixes}"
     write_case(original, source, rng)
     form = SUFFIXES[suffixes]
+    forget_peak()
     ending = copy_and_compare(source, target)
+    if (peak := peak_memory()) > MEMORY:
+        raise AssertionError(f"{ending} with {peak / 2**20:.0f} MiB of memory")
     expected = {source, target} if ending == "read" else {source}
     if (left := set(folder.iterdir())) != expected:
         raise AssertionError(f"{ending}, and there are {sorted(path.name for path in left)}")
@@ -146,9 +160,11 @@ def copy_and_compare(source: Path, target: Path) -> str:
         with open_image(source) as image, create_image(target, image.header) as copy:
             for page in image.pages():
                 copy.write(page)
-    except OutputFileError:
+    except OutputFileError as error:
+        check_message(str(error), target)
         return "not written"
-    except ImageFileError:
+    except ImageFileError as error:
+        check_message(str(error), source)
         return "refused"
     # A file whose name says another format than its content is copied to that format.
     first, second = read_image(source), read_image(target)
@@ -157,12 +173,31 @@ def copy_and_compare(source: Path, target: Path) -> str:
     return "read"
 
 
+def check_message(text: str, path: Path) -> None:
+    """Check that a message is about the file, and blames nothing but the file."""
+    name, _, problem = text.partition(": ")
+    blamed = [word for word in BLAMES_OTHERS if word in problem.lower()]
+    if Path(name) != path or blamed or len(problem) > 1000 or "\n" in text:
+        raise AssertionError(f"a misleading message: {text[:500]!r}")
+
+
+def forget_peak() -> None:
+    """Let the peak of resident memory begin anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """Return the peak of resident memory in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+
+
 # ---- many cases ----
 
 
 def work(arguments: argparse.Namespace) -> None:
     """Run a range of cases in this process; write the number of each before it runs."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (4 * MEMORY, 4 * MEMORY))
     seeds = sorted(arguments.seeds.iterdir())
     for number in range(arguments.first, arguments.first + arguments.count):
         print(json.dumps({"begins": number}), flush=True)
@@ -212,7 +247,7 @@ def supervise(first: int, count: int, arguments: argparse.Namespace) -> list[dic
 def main() -> None:
     """Run the cases and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=50_000, help="number of damaged files")
+    parser.add_argument("--count", type=int, default=100_000, help="number of damaged files")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")
@@ -238,7 +273,7 @@ def main() -> None:
 
 def all_reports(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Run all cases, some at the same time."""
-    size = 500
+    size = 2500
     stop = arguments.first + arguments.count
 
     def part(first: int) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import pydicom
 import tifffile
 import zarr
 from PIL import Image
+from pydicom.encaps import encapsulate
 from zarr.codecs import BloscCodec, ZstdCodec
 
 FOREIGN = Path(__file__).parents[1] / "tests" / "data" / "foreign"
@@ -42,6 +43,13 @@ def _write_pictures(folder: Path) -> None:
     rgba.save(folder / "rgba.png", icc_profile=bytes(200))
     rgba.save(folder / "lossy.webp", quality=80, exif=Image.Exif().tobytes())
     Image.fromarray(_COLOUR[..., 0]).save(folder / "progressive.jpg", progressive=True)
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a description"
+    exif.get_ifd(0x8769)[0x9286] = b"a comment"
+    metadata: Any = {"exif": exif.tobytes(), "xmp": b"<x:xmpmeta/>", "icc_profile": bytes(200)}
+    colour.save(folder / "metadata.jpg", dpi=(72, 72), comment="a comment", **metadata)
+    colour.save(folder / "metadata.webp", lossless=True, **metadata)
+    colour.save(folder / "metadata.png", exif=metadata["exif"], dpi=(72, 72))
 
 
 def _write_stacks(folder: Path) -> None:
@@ -86,3 +94,14 @@ def _write_dicom(folder: Path) -> None:
     dataset.save_as(folder / "frames.dcm")
     dataset.compress(pydicom.uid.RLELossless, encoding_plugin="pydicom")
     dataset.save_as(folder / "frames-rle.dcm")
+    grey = Image.fromarray(_COLOUR[..., 0])
+    for kind, syntax in (
+        ("JPEG", pydicom.uid.JPEGBaseline8Bit),
+        ("JPEG2000", pydicom.uid.JPEG2000),
+    ):
+        stream = io.BytesIO()
+        grey.save(stream, kind, **({"no_jp2": True} if kind == "JPEG2000" else {}))
+        dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 8, 8, 7
+        dataset.PixelData = encapsulate([stream.getvalue()] * 2)
+        dataset.file_meta.TransferSyntaxUID = syntax
+        dataset.save_as(folder / f"frames-{kind.lower()}.dcm")

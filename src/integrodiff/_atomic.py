@@ -9,6 +9,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+_LONGEST_SUFFIX = 16
+"""Longer ones belong to no format, and a temporary name with them may be too long."""
+
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
@@ -26,15 +29,18 @@ def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     if not overwrite and path.exists():
         raise FileExistsError(f"{path} exists already")
-    temporary = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
+    temporary = _temporary(path)
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
     try:  # already here: an interrupt may come as soon as the file is there
-        # Created here, so that it gets the permissions of any new file of this user.
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        # Those who may not read the file it replaces must not read it meanwhile. A new one gets
+        # the permissions of any new file of this user.
+        first = 0o666 if mode is None else mode & 0o077 | 0o600
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, first))
         yield temporary
         _sync_file(temporary)
         if overwrite:
-            if path.exists():
-                temporary.chmod(path.stat().st_mode & 0o777)
+            if mode is not None:
+                temporary.chmod(mode)
             temporary.replace(path)
         else:
             # Unlike a rename, a link fails if another process made the file in the meantime.
@@ -57,7 +63,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         If there is something of that name.
     """
     path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
+    temporary = _temporary(path)
     try:
         temporary.mkdir()
         yield temporary
@@ -71,6 +77,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         _sync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    """Return a hidden name beside a path, whose suffix some writers look at."""
+    suffix = path.suffix if len(path.suffix) <= _LONGEST_SUFFIX else ""
+    return path.with_name(f".{secrets.token_hex(8)}.part{suffix}")
 
 
 def _sync_file(path: Path) -> None:

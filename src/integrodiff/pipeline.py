@@ -87,7 +87,11 @@ class Pipeline:
         return planes * sum(stations.steps for stations in self._stations)
 
     def run(
-        self, planes: Iterator[NDArray[Any]], callback: StepCallback | None = None
+        self,
+        planes: Iterator[NDArray[Any]],
+        callback: StepCallback | None = None,
+        *,
+        count: Callable[[], object] | None = None,
     ) -> Iterator[NDArray[Any]]:
         """Yield the denoised planes in order, in the dtype of the result.
 
@@ -97,13 +101,16 @@ class Pipeline:
             All planes of the image, in order.
         callback : callable, optional
             Called after each step.
+        count : callable, optional
+            Called after each step without an argument. Unlike a callback, which may ask for
+            images, it leaves the order free in which samples are denoised; that takes less memory.
         """
         watcher = None if callback is None else _Watcher(callback, self.steps)
         dtype = self.resolved.result_dtype
         for number, plane in enumerate(planes):
             stations = self._stations[self.resolved.layout.channel_of(number)]
             observe = None if watcher is None else partial(watcher.advance, number)
-            denoised = stations.denoised(plane, observe)
+            denoised = stations.denoised(plane, observe, count)
             if not np.isfinite(denoised).all():
                 raise ValueError(
                     f"the grey values, up to {np.abs(plane).max():g}, are too large to "
@@ -187,7 +194,12 @@ class _Stations:
         plane = image[0] if dimensions == 2 else np.moveaxis(image, 0, -1)
         return plane if channel.photons is None else channel.photons.restore(plane)
 
-    def denoised(self, plane: NDArray[Any], observe: _Observer | None) -> FloatImage:
+    def denoised(
+        self,
+        plane: NDArray[Any],
+        observe: _Observer | None,
+        count: Callable[[], object] | None = None,
+    ) -> FloatImage:
         """Denoise a plane, one group of samples after the other.
 
         Observers see them in the order of the colour space. If there are none, the largest group
@@ -202,13 +214,16 @@ class _Stations:
         for group, process in groups:
             part = self.forward(plane, group.samples)
             state = process.start(part)
-            if observe is None:
+            if observe is None and count is None:
                 state.advance()
             else:
                 current = partial(self._current, plane, done, group.samples, state)
                 while state.step < state.steps:
                     state.advance(1)
-                    observe(current)
+                    if observe is not None:
+                        observe(current)
+                    if count is not None:
+                        count()
                 del current
             state.read(part)
             del state

@@ -165,8 +165,9 @@ _denoise
 __init__
 io: spacing bounded image access registry formats.exif formats.ome_xml formats.tiff_tags \
     formats.tiff_writing formats.jpeg_size formats.tiff \
-    formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom formats.nifti \
-    formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
+    formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom_frames \
+    formats.dicom formats.nifti formats.zarr_codecs formats.zarr_slabs \
+    formats.zarr_pyramid formats.ome_zarr \
     formats.__init__ __init__
 viz: metrics sheet comparison demo drawing explanation explanation_figure __init__
 learning: download images parameters tangents compiled native descent fit evaluation recipes \

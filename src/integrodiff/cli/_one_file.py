@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from integrodiff import Denoiser
     from integrodiff.colour import Colour
     from integrodiff.io import ImageHeader, ImageReader, Page
-    from integrodiff.pipeline import Pipeline, Step
+    from integrodiff.pipeline import Pipeline
     from integrodiff.request import ResolvedChannel, ResolvedRequest
 
 Watch: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None] | None]]
@@ -197,7 +197,7 @@ def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator
             yield page.pixels
 
     with watch(pipeline.steps) as advance:
-        results = pipeline.run(planes(), None if advance is None else _counter(advance))
+        results = pipeline.run(planes(), count=advance)
         while True:
             with (
                 stopping(ExitCode.USAGE, ValueError, ImportError),
@@ -207,10 +207,6 @@ def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator
             if pixels is None:
                 return
             yield current.pop().with_pixels(pixels)
-
-
-def _counter(advance: Callable[[], None]) -> Callable[[Step], None]:
-    return lambda step: advance()
 
 
 def _noise_for_report(resolved: ResolvedRequest) -> dict[str, Any]:

@@ -79,7 +79,10 @@ class Stopped(typer.Exit):
 
 
 def say(text: str, *, label: str = "", style: str = "", console: Console | None = None) -> None:
-    """Write one line to standard error, with an optional coloured label in front."""
+    """Write one line to standard error, with an optional coloured label in front.
+
+    A line break in the text may come from the name of a file, and is shown as such.
+    """
     from rich.text import Text
 
     line = Text.assemble((f"{label}: " if label else "", style), printable(text))
@@ -234,8 +237,8 @@ def _in_words_of_the_command_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control characters and undecodable bytes, which file names may contain."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    """Escape line breaks, control characters and undecodable bytes, as file names may have them."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _show_traceback_if_wanted() -> None:

@@ -114,8 +114,6 @@ def print_summary(model: Model, *, name: str, output: Path) -> None:
         values = _parameter_text(cast("ExplicitModel", member).parameters()) if new else ""
         table.add_row(level, f"{psnr:.2f}", values)
     results().print(table)
-    say(
-        f"training took {origin['seconds']:.1f} s; model written to {output}; use it with\n"
-        f"integrodiff denoise noisy.png clean.png --sigma S --model "
-        f"{shlex.quote(str(output))}"
-    )
+    say(f"training took {origin['seconds']:.1f} s; model written to {output}; use it with")
+    name = shlex.quote(str(output))
+    say(f"integrodiff denoise noisy.png clean.png --sigma S --model {name}")

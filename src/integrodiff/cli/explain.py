@@ -16,6 +16,7 @@ from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
     plain_warnings,
+    printable,
     require_matplotlib,
     say,
     stop,
@@ -140,7 +141,7 @@ def _run(request: _Request) -> None:
     (channel,) = pipeline.resolved.channels
     estimated = " (estimated)" if channel.estimated else ""
     what = f"{Path(request.model).name} at noise level {level / channel.factor:.4g}{estimated}"
-    figure = draw(explanation, f"{request.input.name}: {what}")
+    figure = draw(explanation, printable(f"{request.input.name}: {what}"))
     with stopping(ExitCode.OUTPUT, OSError):
         save_figure(figure, request.output, overwrite=request.overwrite)
     say(f"{request.input} -> {request.output}: {what}")

@@ -15,6 +15,9 @@ from typing import Any
 _BLOCK = 2**20
 """Bytes that are decompressed at a time."""
 
+MOST_METADATA = 2**25
+"""Bytes of profiles, EXIF data, texts and the like that a picture may have."""
+
 _LZMA_MEMORY = 2**28
 """Bytes that LZMA may take for its dictionary; the highest preset of xz needs 65 MiB."""
 

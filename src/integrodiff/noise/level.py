@@ -54,6 +54,8 @@ _MOST_PATCHES = 2**18
 # The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
 _CLIPPED_PART = 0.002
 _CLASSES = 8
+# Rows of patches, and patches, that are worked on at a time.
+_BAND, _BLOCK = 32, 2**14
 
 
 def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> float | Floats:
@@ -156,28 +158,30 @@ def _sigma_of(image: NDArray[Any]) -> float:
     smallest, span = float(image.min()), float(image.max()) - float(image.min())
     if span == 0:
         return 0.0
-    scaled = image.astype(np.float64)
-    scaled -= smallest
-    scaled /= span
-    patches, texture = patches_of(scaled)
+    patches, texture = patches_of(image, smallest, span)
     if not len(texture):
         return 0.0
-    darkest = 0.0 if np.mean(scaled == 0) > _CLIPPED_PART else -math.inf
-    brightest = 1.0 if np.mean(scaled == 1) > _CLIPPED_PART else math.inf
+    darkest = 0.0 if _share(image, image.min()) > _CLIPPED_PART else -math.inf
+    brightest = 1.0 if _share(image, image.max()) > _CLIPPED_PART else math.inf
     weak = _weak_patches(patches, texture, darkest, brightest)
     # The factor for all patches, not only the weak ones: few weak patches make the eigenvalue
     # smaller, but texture that remains among them makes it larger; see docs/noise.md.
-    return span * math.sqrt(least_variance(weak)) / sampling_factor(len(texture))
+    return span * math.sqrt(least_variance(patches, weak)) / sampling_factor(len(texture))
+
+
+def _share(image: NDArray[Any], value: Any) -> float:
+    """Return the fraction of pixels that have a value."""
+    return sum(np.count_nonzero(row == value) for row in image) / image.size
 
 
 def _weak_patches(
     patches: Floats, texture: Floats, darkest: float = -math.inf, brightest: float = math.inf
-) -> Floats:
-    """Return the patches with weak texture whose mean is not near a clipped grey value."""
+) -> NDArray[np.bool_]:
+    """Return which patches have weak texture and a mean that is not near a clipped grey value."""
     means = patches.mean(axis=1)
-    weak = patches
+    weak = np.ones(len(patches), np.bool_)
     for _ in range(_ROUNDS):
-        variance = least_variance(weak)
+        variance = least_variance(patches, weak)
         sigma = math.sqrt(variance)
         chosen = (
             (texture < variance * weak_texture())
@@ -186,7 +190,7 @@ def _weak_patches(
         )
         if chosen.sum() < _FEWEST_PATCHES:
             break
-        weak = patches[chosen]
+        weak = chosen
     return weak
 
 
@@ -198,10 +202,11 @@ def _variances_by_brightness(image: Floats) -> Floats:
     for members in np.array_split(order, _CLASSES):
         if len(members) < _FEWEST_PATCHES:
             continue
-        weak = _weak_patches(patches[members], texture[members])
-        variance = least_variance(weak) / sampling_factor(len(members)) ** 2
+        own = patches[members]
+        weak = _weak_patches(own, texture[members])
+        variance = least_variance(own, weak) / sampling_factor(len(members)) ** 2
         if variance > 0:
-            rows.append((weak.mean(), variance, len(weak)))
+            rows.append((own[weak].mean(), variance, weak.sum()))
     return np.array(rows, np.float64).reshape(-1, 3).T
 
 
@@ -229,10 +234,21 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
     return float(line[0]), float(line[1])
 
 
-def patches_of(image: Floats) -> tuple[Floats, Floats]:
+def patches_of(
+    image: NDArray[Any], smallest: float = 0.0, span: float = 1.0
+) -> tuple[Floats, Floats]:
     """Return patches as rows, and the texture of each: the sum of its squared gradients.
 
-    Constant patches are left out, since their noise was clipped.
+    Constant patches are left out, since their noise was clipped. The image is converted in bands
+    of rows, so that besides the patches themselves, whose number is limited, little memory is
+    taken.
+
+    Parameters
+    ----------
+    image : ndarray
+        One channel.
+    smallest, span : float
+        Subtracted from the grey values, and what they are divided by.
 
     Raises
     ------
@@ -246,18 +262,53 @@ def patches_of(image: Floats) -> tuple[Floats, Floats]:
             "its noise; at least 20 x 20 are needed. Otherwise give sigma"
         )
     stride = math.ceil(math.sqrt(count / _MOST_PATCHES))
-    across, down = (_squared_central_differences(image, axis) for axis in (1, 0))
+    rows, columns = (range(0, length - SIDE + 1, stride) for length in image.shape)
+    patches = np.empty((len(rows) * len(columns), _DIMENSION))
+    texture = np.empty(len(patches))
+    found = 0
+    for first in rows[::_BAND]:
+        band = image[first : first + (_BAND - 1) * stride + SIDE].astype(np.float64)
+        band -= smallest
+        band /= span
+        some, textures = _patches_of_band(band, stride)
+        patches[found : found + len(some)] = some
+        texture[found : found + len(some)] = textures
+        found += len(some)
+    return patches[:found], texture[:found]
+
+
+def _patches_of_band(band: Floats, stride: int) -> tuple[Floats, Floats]:
+    """Return patches and textures of some rows."""
+    across, down = (_squared_central_differences(band, axis) for axis in (1, 0))
     texture = _windows(across, SIDE, SIDE - 2, stride).sum((2, 3))
     texture += _windows(down, SIDE - 2, SIDE, stride).sum((2, 3))
-    patches = _windows(image, SIDE, SIDE, stride)
+    patches = _windows(band, SIDE, SIDE, stride)
     varies = texture > 0
     return patches[varies].reshape(-1, _DIMENSION), texture[varies]
 
 
-def least_variance(patches: Floats) -> float:
-    """Return the smallest eigenvalue of the covariance of patches without their means."""
-    without_means = patches - patches.mean(axis=1, keepdims=True)
-    eigenvalues = np.linalg.eigvalsh(np.cov(without_means, rowvar=False))
+def least_variance(patches: Floats, chosen: NDArray[np.bool_] | None = None) -> float:
+    """Return the smallest eigenvalue of the covariance of patches without their means.
+
+    Parameters
+    ----------
+    patches : ndarray
+        One patch in each row.
+    chosen : ndarray of bool, optional
+        Which of them count; by default all.
+    """
+    count, total, products = 0, np.zeros(_DIMENSION), np.zeros((_DIMENSION, _DIMENSION))
+    for first in range(0, len(patches), _BLOCK):
+        block = patches[first : first + _BLOCK]
+        if chosen is not None:
+            block = block[chosen[first : first + _BLOCK]]
+        # Each has the mean zero, so that little is lost when their own mean is subtracted below.
+        block = block - block.mean(axis=1, keepdims=True)
+        count += len(block)
+        total += block.sum(axis=0)
+        products += block.T @ block
+    covariance = (products - np.outer(total, total) / count) / (count - 1)
+    eigenvalues = np.linalg.eigvalsh(covariance)
     return max(float(eigenvalues[1]), 0.0)  # the first is zero: means are subtracted
 
 

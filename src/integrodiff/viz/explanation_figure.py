@@ -37,7 +37,7 @@ def draw(explanation: Explanation, title: str) -> Figure:
     ]
     heights = [value + 0.6 for value in heights]
     figure = new_figure(_WIDTH, sum(heights) + 0.5)
-    figure.suptitle(title, fontsize=_TITLE + 3)
+    figure.suptitle(title, fontsize=_TITLE + 3, parse_math=False)  # a name may have dollar signs
     subfigures = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
     parts = iter(np.asarray(subfigures).ravel())
     _draw_images(next(parts), explanation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import typer
 
 from integrodiff.cli._one_file import Denoised, Settings
 from integrodiff.cli._terminal import ExitCode, stop
-from integrodiff.cli.batch.plan import Job
+from integrodiff.cli.batch.plan import RECORDS, Job
 from integrodiff.cli.batch.records import options_of
 
 Status: TypeAlias = Literal["done", "skipped", "failed", "not reached"]
@@ -74,6 +75,7 @@ def write_report(
     if where == "-":
         typer.echo(text)
         return
+    _refuse_other_file(Path(where))  # it may have come into being meanwhile
     try:
         with atomic_write(Path(where), overwrite=True) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
@@ -86,10 +88,22 @@ def check_report(where: str, outputs: Collection[Path]) -> None:
     path = Path(where)
     if where == "-":
         return
-    if path in outputs:
+    if _spelled_alike(path) in {_spelled_alike(output) for output in outputs}:
         stop(ExitCode.USAGE, f"{path} is an output; give --json another name")
+    if RECORDS in Path(os.path.realpath(path)).parts:
+        stop(ExitCode.USAGE, f"{path} is among the records of a batch; give --json another name")
     if not path.parent.is_dir():
         stop(ExitCode.OUTPUT, f"{path}: the folder of the report does not exist; make it first")
+    _refuse_other_file(path)
+
+
+def _spelled_alike(path: Path) -> str:
+    """Return what all spellings of a path have in common; some file systems ignore case."""
+    return os.path.realpath(path).casefold()
+
+
+def _refuse_other_file(path: Path) -> None:
+    """Stop if there is a file that is not an earlier report."""
     if path.exists() and not _is_report(path):
         stop(
             ExitCode.OUTPUT,
@@ -99,6 +113,8 @@ def check_report(where: str, outputs: Collection[Path]) -> None:
 
 
 def _is_report(path: Path) -> bool:
+    if not path.is_file():  # a pipe would be waited for
+        return False
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

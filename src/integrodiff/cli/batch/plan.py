@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
+import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,7 +91,7 @@ def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | 
     jobs = []
     for image in dict.fromkeys(found):
         place = image.place.with_name(_renamed(image.place.name, suffix))
-        record = folder / RECORDS / place.with_name(f"{place.name}.json")
+        record = folder / RECORDS / place.with_name(_record_name(place.name))
         jobs.append(Job(source=image.path, target=folder / place, record=record))
     _refuse_collisions(jobs)
     return jobs
@@ -97,6 +99,17 @@ def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | 
 
 RECORDS = ".integrodiff"
 """Folder of the records, in that of the outputs."""
+
+
+def _record_name(name: str) -> str:
+    """Return the name of a record; that of an output may leave no room for another suffix."""
+    if len(os.fsencode(name)) > _LONGEST_NAME - len(".json"):
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return f"{name}.json"
+
+
+_LONGEST_NAME = 255
+"""Bytes of a name that all usual file systems take."""
 
 
 def _images(name: str, output: Path, *, recursive: bool) -> Iterator[_Found]:
@@ -127,21 +140,40 @@ def _images_in(
     """Give the images in a folder, but hidden ones and those in the folder of the outputs."""
     from integrodiff.io import format_of_name, is_image_folder
 
+    for inner in _folders(folder, output) if recursive else [folder]:
+        for path in _visible(inner):
+            if is_image_folder(path) or (format_of_name(path) and not is_folder_of_images(path)):
+                yield path
+            elif not is_folder_of_images(path):
+                others.append(path)
+
+
+def _folders(folder: Path, output: Path) -> Iterator[Path]:
+    """Give a folder and all below it, but images, hidden ones and that of the outputs.
+
+    Links are not followed, since they could lead back; and it does not call itself, since folders
+    may be nested deeper than functions.
+    """
+    waiting = [folder]
+    while waiting:
+        yield (current := waiting.pop())
+        below = [
+            path
+            for path in _visible(current)
+            if is_folder_of_images(path) and not path.is_symlink() and not _same(path, output)
+        ]
+        waiting += reversed(below)
+
+
+def _visible(folder: Path) -> list[Path]:
+    """Return what is in a folder and not hidden."""
     try:
-        paths = sorted(folder.iterdir())
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        for path in paths:
+            path.lstat()  # the path may be too long now
+        return paths
     except OSError as error:
         stop(ExitCode.INPUT, f"{folder}: cannot be looked into: {error.strerror}")
-    for path in paths:
-        if path.name.startswith("."):
-            continue
-        if path.is_dir() and not is_image_folder(path):
-            # A link to a folder could lead back to here.
-            if recursive and not path.is_symlink() and not _same(path, output):
-                yield from _images_in(path, output, recursive=True, others=others)
-        elif format_of_name(path) is not None or path.is_dir():
-            yield path
-        else:
-            others.append(path)
 
 
 def _matches(pattern: str, output: Path) -> Iterator[_Found]:
@@ -152,8 +184,7 @@ def _matches(pattern: str, output: Path) -> Iterator[_Found]:
     fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
     base = Path(*parts[:fixed])
     images = []
-    for match in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - as shells do it
-        path = Path(match)
+    for path in sorted(_expanded(base, parts[fixed:], output)):
         folders = [folder for folder in path.parents if folder != base and base in folder.parents]
         inside = any(_same(folder, output) or is_image_folder(folder) for folder in folders)
         if not inside and not is_folder_of_images(path):
@@ -161,6 +192,36 @@ def _matches(pattern: str, output: Path) -> Iterator[_Found]:
     if not images:
         stop(ExitCode.INPUT, f"{pattern}: no file matches this pattern")
     yield from images
+
+
+def _expanded(base: Path, parts: Sequence[str], output: Path) -> set[Path]:
+    """Return the paths that match, as a shell would, but no links are followed for ``**``."""
+    found = {base}
+    for part in (*parts, "*") if parts[-1] == _ANY_DEPTH else parts:
+        folders = [path for path in found if is_folder_of_images(path)]
+        if part == _ANY_DEPTH:
+            found = {path for folder in folders for path in _folders(folder, output)}
+        elif glob.has_magic(part):
+            found = {path for f in folders for path in _listed(f) if _fits(path.name, part)}
+        else:
+            found = {folder / part for folder in folders if os.path.lexists(folder / part)}
+    return found
+
+
+_ANY_DEPTH = "**"
+
+
+def _fits(name: str, part: str) -> bool:
+    """Whether a name fits a part of a pattern; hidden ones only one that begins with a dot."""
+    return fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return what is in a folder, nothing if it may not be looked into."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _same(path: Path, other: Path) -> bool:

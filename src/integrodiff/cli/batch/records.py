@@ -13,9 +13,16 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from integrodiff.cli._one_file import Settings
@@ -86,9 +93,42 @@ def write_record(path: Path, source: Contents, target: Contents, options: dict[s
         "output": target,
         "options": options,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, overwrite=True) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Let no other process write records beside this one while its output gets its name.
+
+    Otherwise another batch into the same folder could write its record in between, which then
+    describes the output of this one. Where the system has no such lock, there is none.
+
+    Parameters
+    ----------
+    path : Path
+        The record; its folder is made.
+    """
+    make_folders(path.parent)
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, however many; the standard library calls itself."""
+    missing = [folder]
+    while not missing[-1].exists() and missing[-1].parent != missing[-1]:
+        missing.append(missing[-1].parent)
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
 
 
 def stale_reason(path: Path, source: Contents, target: Path, options: dict[str, Any]) -> str | None:
@@ -106,6 +146,8 @@ def stale_reason(path: Path, source: Contents, target: Path, options: dict[str, 
         The options as they are now.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
         record = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return "there is no record that a batch made it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,14 @@ from integrodiff.cli._terminal import (
 )
 from integrodiff.cli.batch.outcomes import Outcome, write_report
 from integrodiff.cli.batch.plan import Job
-from integrodiff.cli.batch.records import contents, options_of, stale_reason, write_record
+from integrodiff.cli.batch.records import (
+    alone_with,
+    contents,
+    make_folders,
+    options_of,
+    stale_reason,
+    write_record,
+)
 
 if TYPE_CHECKING:
     from integrodiff.cli.batch.messages import Display
@@ -64,14 +71,18 @@ class JobRunner:
         return replace(outcome, warnings=texts, seconds=time.perf_counter() - start)
 
     def _outcome(self, job: Job, report: ReportProgress) -> Outcome:
-        completed: Callable[[Path], None] | None = None
-        if job.record is not None:
-            if self._is_up_to_date(job):
-                return Outcome(job=job, status="skipped")
-            completed = self._recorder(job.record, job.source)
-            make_folder(job.target.parent)
+        if self._is_up_to_date(job):
+            return Outcome(job=job, status="skipped")
+        make_folder(job.target.parent)
         watch = _watch(report) if self.show_progress else _no_watch
-        done = denoise_file(job.source, job.target, self.settings, watch=watch, completed=completed)
+        with ExitStack() as lock:
+            done = denoise_file(
+                job.source,
+                job.target,
+                self.settings,
+                watch=watch,
+                completed=self._recorder(job, lock),
+            )
         return Outcome(job=job, status="done", denoised=done)
 
     def _is_up_to_date(self, job: Job) -> bool:
@@ -89,11 +100,20 @@ class JobRunner:
             )
         return reason is None
 
-    def _recorder(self, record: Path, source: Path) -> Callable[[Path], None]:
-        """Return the function that writes the record of an output."""
-        before = _input(source)
+    def _recorder(self, job: Job, lock: ExitStack) -> Callable[[Path], None] | None:
+        """Return the function that writes the record of an output, with a lock until it is done."""
+        if (record := job.record) is None:
+            return None
+        before = _input(job.source)
         options = options_of(self.settings)
-        return lambda output: write_record(record, before, contents(output), options)
+
+        def write(output: Path) -> None:
+            lock.enter_context(alone_with(record))
+            if job.target.exists() and not self.settings.options.overwrite:
+                raise FileExistsError(f"{job.target} exists already")
+            write_record(record, before, contents(output), options)
+
+        return write
 
 
 def run_batch(
@@ -164,7 +184,7 @@ def _input(path: Path) -> dict[str, object]:
 def make_folder(folder: Path) -> None:
     """Make a folder, or end the program."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
     except OSError as error:
         stop(ExitCode.OUTPUT, f"{folder}: the folder cannot be made: {error.strerror}")
 

@@ -21,7 +21,7 @@ import numpy as np
 from pydicom import Dataset, Sequence, dcmread, dcmwrite
 from pydicom.datadict import keyword_for_tag
 from pydicom.errors import BytesLengthException, InvalidDicomError
-from pydicom.filereader import read_file_meta_info
+from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.multival import MultiValue
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.utils import iter_pixels
@@ -42,6 +42,7 @@ from integrodiff.io.access import (
     refuse_missing_bytes,
     refuse_no_pixels,
 )
+from integrodiff.io.formats.dicom_frames import BoundedFile, checked_frames
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import declared
 
@@ -85,15 +86,17 @@ class Reader(ImageReader):
     library_errors = (AttributeError, TypeError, BytesLengthException, InvalidDicomError)
 
     def _read_header(self) -> ImageHeader:
-        meta = read_file_meta_info(self.path)
-        syntax = UID(str(meta.get("TransferSyntaxUID", "")))
-        _refuse_syntax(self.path, syntax)
-        dataset = dcmread(self.path, stop_before_pixels=True)
+        with BoundedFile(self.path) as stream:
+            read_preamble(stream, force=False)
+            syntax = UID(str(_read_file_meta_info(stream).get("TransferSyntaxUID", "")))
+            _refuse_syntax(self.path, syntax)
+            stream.seek(0)
+            dataset = dcmread(stream, stop_before_pixels=True)
         kind = str(dataset.get("PhotometricInterpretation", ""))
         if kind not in _KINDS:
             raise refusal(
                 self.path,
-                f"has pixels of the kind {kind or 'unknown'}; supported are MONOCHROME1, "
+                f"has pixels of the kind {_shown(kind)}; supported are MONOCHROME1, "
                 "MONOCHROME2, RGB and YBR. Convert it",
             )
         size = _number(self.path, dataset, "Rows"), _number(self.path, dataset, "Columns")
@@ -107,7 +110,7 @@ class Reader(ImageReader):
         if frames < 1:
             raise refusal(self.path, f"is damaged: it has {frames} frames")
         refuse_no_pixels(self.path, size)
-        compressed = syntax not in _PLAIN
+        self._compressed = compressed = syntax not in _PLAIN
         needed = frames * size[0] * size[1] * samples * dtype.itemsize
         if kind == "YBR_FULL_422":
             needed = needed * 2 // 3
@@ -128,8 +131,15 @@ class Reader(ImageReader):
         )
 
     def _read_pages(self) -> Iterator[Page]:
-        for pixels in iter_pixels(self.path):
-            yield Page(np.ascontiguousarray(pixels, self.header.dtype))
+        with BoundedFile(self.path) as stream, BoundedFile(self.path) as again:
+            frames = iter_pixels(stream)
+            checked = checked_frames(again, self.header.pages, self.header.size)
+            while True:
+                if self._compressed:
+                    next(checked)
+                if (pixels := next(frames, None)) is None:
+                    return
+                yield Page(np.ascontiguousarray(pixels, self.header.dtype))
 
 
 def _refuse_syntax(path: Path, syntax: UID) -> None:
@@ -146,13 +156,18 @@ def _refuse_syntax(path: Path, syntax: UID) -> None:
     try:
         decoder = get_decoder(syntax)
     except NotImplementedError:
-        raise refusal(path, f"has pixels encoded as {syntax.name}. {remedy}") from None
+        raise refusal(path, f"has pixels encoded as {_shown(syntax.name)}. {remedy}") from None
     if not decoder.is_available:
         raise refusal(
             path,
             f"has pixels compressed as {syntax.name}, and no package that decodes them is "
             f"installed: pip install 'pylibjpeg[all]'. {remedy}",
         )
+
+
+def _shown(value: str) -> str:
+    """Return what a file says in a form that fits into a message."""
+    return ascii(value)[1:-1][:80] or "unknown"
 
 
 def _number(path: Path, dataset: Dataset, name: str, default: int | None = None) -> int:
@@ -261,7 +276,8 @@ class Writer(ImageWriter):
         try:
             _encoded(header.metadata.own.dataset)
         except Exception as error:  # whatever comes of elements that are damaged
-            return f"elements of the DICOM file cannot be written again ({error}); write TIFF"
+            reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            return f"elements of the DICOM file cannot be written again ({reason}); write TIFF"
         return None
 
     def write(self, page: Page) -> None:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from integrodiff.io.access import SinglePageReader, refusal
+from integrodiff.io.bounded import MOST_METADATA
+from integrodiff.io.formats.jpeg_size import check_jpeg_metadata, refuse_many_scans
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
@@ -26,9 +28,6 @@ _LONGEST_EXIF = 65533
 """Bytes that fit into one segment of a file, beside their number."""
 
 _SCAN = b"\xff\xda"
-_MOST_SCANS = 500
-"""Scans of a progressive file; usual are ten."""
-
 _BLOCK = 2**20
 
 
@@ -49,7 +48,8 @@ class Reader(SinglePageReader):
     """A JPEG file in grey or RGB."""
 
     def _read_header(self) -> ImageHeader:
-        _refuse_many_scans(self.path)
+        _check_metadata(self.path)
+        _check_scans(self.path)
         with opened(self.path, "JPEG") as picture:
             if picture.mode not in ("L", "RGB"):
                 raise refusal(
@@ -75,7 +75,17 @@ class Reader(SinglePageReader):
         return header_of(self._page, metadata, notes)
 
 
-def _refuse_many_scans(path: Path) -> None:
+def _check_metadata(path: Path) -> None:
+    """Refuse a file whose metadata take too much memory or time."""
+    with path.open("rb") as stream:
+        head = stream.read(MOST_METADATA + 1)
+    try:
+        check_jpeg_metadata(head)
+    except ValueError as error:
+        raise refusal(path, f"{error}; save it again without them") from error
+
+
+def _check_scans(path: Path) -> None:
     """Refuse a file that is decoded again and again: each scan goes over the whole image."""
     count, last = 0, b""
     with path.open("rb") as stream:
@@ -83,10 +93,10 @@ def _refuse_many_scans(path: Path) -> None:
             # In compressed data this byte is followed by zero or the number of a restart.
             count += (last + block).count(_SCAN)
             last = block[-1:]
-    if count > _MOST_SCANS:
-        raise refusal(
-            path, f"has {count} scans, and at most {_MOST_SCANS} are supported; save it again"
-        )
+    try:
+        refuse_many_scans(count)
+    except ValueError as error:
+        raise refusal(path, f"{error}; save it again") from error
 
 
 class Writer(PillowWriter):

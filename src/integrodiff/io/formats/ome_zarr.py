@@ -399,6 +399,11 @@ def _folder_notes(root: Path, image: dict[str, Any]) -> tuple[str, ...]:
     return (f"folders of the Zarr image that are not carried over: {', '.join(more)}",)
 
 
+def _first_line(error: Exception) -> str:
+    """Return the message of an error, without what follows in further lines."""
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+
+
 class Writer(ImageWriter):
     """A folder with the metadata of the one that the image came from."""
 
@@ -419,10 +424,17 @@ class Writer(ImageWriter):
                 _set_dtype(content, header.dtype)
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
-        self._levels = [
-            zarr.open_array(LocalStore(path / level), mode="r+")
-            for level in (own.array, *own.smaller)
-        ]
+        try:
+            self._levels = [
+                zarr.open_array(LocalStore(path / level), mode="r+")
+                for level in (own.array, *own.smaller)
+            ]
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            # Its reader need not know them all, for example those of smaller levels.
+            raise ValueError(
+                f"the metadata of the input are damaged ({_first_line(error)}); write TIFF (.tif) "
+                "instead"
+            ) from error
         self._slabs = slabs(self._levels[0], len(header.layout.plane_grid))
         self._begin_slab()
 

@@ -16,6 +16,7 @@ from PIL import Image, PngImagePlugin
 
 from integrodiff.install import install_first
 from integrodiff.io.access import SinglePageReader, refusal
+from integrodiff.io.bounded import MOST_METADATA
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
@@ -79,6 +80,7 @@ class Reader(SinglePageReader):
                 "has one bit per pixel. That is a mask or a drawing, not an image with Gaussian "
                 "noise; convert it to 8-bit grey first if you mean it",
             )
+        _refuse_long_metadata(self.path)
         deep_colour = depth == 16 and colour_type != _GREY
         if deep_colour and not has_package("imagecodecs"):
             raise refusal(
@@ -166,6 +168,21 @@ def _png_header(path: Path) -> tuple[int, int]:
     if len(head) < 26 or head[12:16] != b"IHDR":
         raise refusal(path, "is not a complete PNG file: its header is damaged or missing")
     return head[24], head[25]
+
+
+def _refuse_long_metadata(path: Path) -> None:
+    """Refuse a file with metadata that take too much memory."""
+    total = 0
+    with path.open("rb") as stream:
+        stream.seek(_SIGNATURE)
+        while len(head := stream.read(8)) == 8:
+            length, kind = struct.unpack(">I4s", head)
+            total += length if kind != b"IDAT" else 0
+            stream.seek(length + 4, io.SEEK_CUR)
+    if total > MOST_METADATA:
+        raise refusal(
+            path, f"claims {total} bytes of metadata, more than {MOST_METADATA}; save it again"
+        )
 
 
 def _deep_samples(path: Path) -> NDArray[Any]:

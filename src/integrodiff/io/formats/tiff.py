@@ -25,6 +25,7 @@ from integrodiff.io.access import (
     ImageReader,
     decoding,
     native,
+    parsing,
     refusal,
     refuse_bomb,
     refuse_missing_bytes,
@@ -99,17 +100,19 @@ class Reader(ImageReader):
             _refuse_kinds(path, page)
             _refuse_missing_data(path, tif, self._series)
             plane_axes = _plane_axes(path, self._series, len(self._pages))
-            self._details = TiffDetails(
-                photometric=_RGB if _is_colour(page) else int(page.photometric),
-                planar=page.axes == "SYX",
-                alpha_kind=int(page.extrasamples[0]) if page.extrasamples else 0,
-                compression=int(page.compression),
-                predictor=int(page.predictor),
-                tile=(page.tilelength, page.tilewidth) if page.is_tiled else None,
-                byteorder=tif.byteorder,
-                big=tif.is_bigtiff,
-                pages=tuple(page_tags(item) for item in self._pages),
-            )
+            pages = tuple(page_tags(item) for item in self._pages)
+            with parsing(path, "description of its pixels"):
+                self._details = TiffDetails(
+                    photometric=_RGB if _is_colour(page) else int(page.photometric),
+                    planar=page.axes == "SYX",
+                    alpha_kind=int(page.extrasamples[0]) if page.extrasamples else 0,
+                    compression=int(page.compression),
+                    predictor=int(page.predictor),
+                    tile=(page.tilelength, page.tilewidth) if page.is_tiled else None,
+                    byteorder=tif.byteorder,
+                    big=tif.is_bigtiff,
+                    pages=pages,
+                )
             self._colours = _colour_table(page)
             plane_axes, spacing, axes_notes = _declared_axes(tif, page, plane_axes)
         notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *heard)
@@ -348,8 +351,10 @@ def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> N
             continue
         if min(len(item.dataoffsets), len(item.databytecounts)) < prod(page.chunked):
             raise refusal(path, f"has fewer strips or tiles than its size asks for; {incomplete}")
-        ends = [o + n for o, n in zip(item.dataoffsets, item.databytecounts, strict=False)]
-        if max(ends, default=0) > size:
+        with parsing(path, "list of strips or tiles"):
+            pairs = zip(item.dataoffsets, item.databytecounts, strict=False)
+            last = max((offset + length for offset, length in pairs), default=0)
+        if last > size:
             raise refusal(path, f"ends before its pixels do; {incomplete}")
         if not compressed and sum(item.databytecounts) < page.nbytes:
             raise refusal(path, f"has fewer bytes than pixels; {incomplete}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from integrodiff.io.access import SinglePageReader, refusal
+from integrodiff.io.bounded import MOST_METADATA
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
@@ -19,13 +22,17 @@ from integrodiff.io.formats.pillow import (
 from integrodiff.io.image import ImageHeader, Metadata, Page
 
 _LONGEST = 16383
-"""Pixels on a side that WebP can count."""
+"""Pixels on a side that WebP can count, and 14 bits."""
+
+_MOST_PER_PIXEL = 8
+"""Bytes; data without loss that cannot be compressed have four."""
 
 
 class Reader(SinglePageReader):
     """A WebP picture, which is always in colour."""
 
     def _read_header(self) -> ImageHeader:
+        _refuse_long_file(self.path)
         with opened(self.path, "WEBP") as picture:
             if getattr(picture, "n_frames", 1) > 1:
                 raise refusal(
@@ -38,6 +45,29 @@ class Reader(SinglePageReader):
         alpha = np.ascontiguousarray(samples[..., 3]) if samples.shape[-1] == 4 else None
         self._page = Page(np.ascontiguousarray(samples[..., :3]), alpha)
         return header_of(self._page, metadata)
+
+
+def _refuse_long_file(path: Path) -> None:
+    """Refuse a file with far more bytes than its pixels need, all of which Pillow would read."""
+    with path.open("rb") as stream:
+        pixels = prod(_size(stream.read(30)))
+    there, most = path.stat().st_size, MOST_METADATA + _MOST_PER_PIXEL * pixels
+    if there > most:
+        raise refusal(
+            path, f"has {there} bytes, more than {most} for its {pixels} pixels; save it again"
+        )
+
+
+def _size(head: bytes) -> tuple[int, int]:
+    """Return width and height from the beginning of a file."""
+    kind, data = head[12:16], head[20:]
+    if kind == b"VP8X":
+        return int.from_bytes(data[4:7], "little") + 1, int.from_bytes(data[7:10], "little") + 1
+    if kind == b"VP8L":
+        bits = int.from_bytes(data[1:5], "little")
+        return (bits & _LONGEST) + 1, (bits >> 14 & _LONGEST) + 1
+    lengths = (int.from_bytes(data[at : at + 2], "little") & _LONGEST for at in (6, 8))
+    return next(lengths), next(lengths)
 
 
 class Writer(PillowWriter):

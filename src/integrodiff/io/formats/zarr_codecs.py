@@ -182,7 +182,10 @@ class BoundedStore(LocalStore):
         self._codecs = [codec["id"] for codec in used if codec is not None][::-1]
         self._metadata = metadata
         if self._codecs:
-            size = prod(metadata["chunks"]) * np.dtype(metadata["dtype"]).itemsize
+            try:
+                size = prod(metadata["chunks"]) * np.dtype(metadata["dtype"]).itemsize
+            except TypeError as error:
+                raise ValueError(f"chunks or values of no known type: {error}") from error
             self._limit = decoding_limit(size)
 
     async def get(
