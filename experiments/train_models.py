@@ -412,7 +412,8 @@ def as_trained(document: dict[str, Any], run: dict[str, Any]) -> Any:
     if "channels" in document:
         options = {"rho", "rho-steps", "couplings", "curved", *document["settings"]["options"]}
         steps = len(document["parameters"]["weights"])
-        deep = trials.Deep(steps, *document["channels"], options, 0)
+        first, second = document["channels"]
+        deep = trials.Deep(steps, first, second, options, 0)
         with torch.no_grad():
             for name, value in document["parameters"].items():
                 deep.p[name].copy_(tensor(value))
@@ -472,8 +473,8 @@ def crops_command(a: argparse.Namespace) -> None:
     """Write the grey crops of BSDS500."""
     from integrodiff.learning import bsds500
 
-    parts = {name: bsds500(name, a.data).pixels.astype(np.uint8) for name in ("train", "test")}
-    np.savez_compressed(a.crops, **parts)
+    train, test = (bsds500(part, a.data).pixels.astype(np.uint8) for part in ("train", "test"))
+    np.savez_compressed(a.crops, train=train, test=test)
 
 
 def settings(a: argparse.Namespace) -> dict[str, Any]:

@@ -195,6 +195,9 @@ class DeepDiffusion(ExplicitModel):
         """Whether the process is a function of the noise level."""
         return True
 
+    def _tau_is_a_law(self, sigma: float) -> bool:
+        return True  # the weights include the bound, up to the precision of another bound
+
     def number_count(self) -> int:
         """Count the trained numbers; the scales of the channels are among them."""
         return super().number_count() + len(self.channels)
