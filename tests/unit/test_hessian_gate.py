@@ -80,24 +80,22 @@ def noisy(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.float64]:
     return image
 
 
-@every_engine
-@pytest.mark.parametrize("scale", [0.0, 0.8, 2.5])
+@pytest.mark.parametrize("scale", [0.0, 0.4, 1.5])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_equals_the_loops(engine: str, scale: float, shape: tuple[int, int]) -> None:
+def test_equals_the_loops(scale: float, shape: tuple[int, int]) -> None:
+    evolution = process(second_order(scale))
     for channels, levels in ((1, None), (2, noise_map(shape))):
         image = noisy((channels, *shape))
-        velocity = hessian_velocity(image, SCALES, WEIGHTS, CONTRASTS, scale, levels)
-        found = ENGINES[engine].evolve(
-            image, process(second_order(scale)), exact=True, relative_noise=levels
-        )
-        np.testing.assert_allclose(found, image + 0.01 * velocity, rtol=0, atol=1e-10)
-        single = ENGINES[engine].evolve(
-            image.astype(np.float32),
-            process(second_order(scale)),
-            exact=True,
-            relative_noise=None if levels is None else levels.astype(np.float32),
-        )
-        np.testing.assert_allclose(single, image + 0.01 * velocity, rtol=0, atol=1e-4)
+        expected = image + 0.01 * hessian_velocity(image, SCALES, WEIGHTS, CONTRASTS, scale, levels)
+        for engine in RUNNABLE_ENGINES:
+            for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 1e-4)):
+                found = ENGINES[engine].evolve(
+                    image.astype(dtype),
+                    evolution,
+                    exact=True,
+                    relative_noise=None if levels is None else levels.astype(dtype),
+                )
+                np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
 
 @given(seed=st.integers(0, 2**32 - 1), shape=st.sampled_from(SHAPES))

@@ -153,8 +153,8 @@ arrays
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
         diffusion_tensor divergence operators domain evolution stability step __init__
 _checks
-models: limits description base laws classical compact deep integrodifferential by_noise_level \
-        files __init__
+models: limits description base laws classical compact compact_tensor deep integrodifferential \
+        by_noise_level files __init__
 engines: base threads gpu shortcuts certificate staged numpy native torch __init__
 noise: photons maps level __init__
 grey_range

@@ -119,6 +119,11 @@ def descend(
     callback : callable, optional
         Called with a :class:`DescentProgress` at every report.
     """
+    if model.anisotropic or model.integration_scales:
+        raise ValueError(
+            "this descent does not know the anisotropic second order and integration scales; "
+            "take experiments/train_models.py"
+        )
     run = _Run(model, images, levels, settings or DescentSettings(), device, compile_backend)
     run.load(checkpoint)
     errors: list[float] = []
@@ -182,6 +187,7 @@ class _Run:
         self.numbers = {
             name: tensor(np.log(values) if self._is_log(name) else values).requires_grad_()
             for name, values in model.arrays()._asdict().items()
+            if values is not None
         }
         self.optimiser = torch.optim.Adam(self.numbers.values(), lr=settings.rate)
         self._count = min(settings.batch, len(self.images))
@@ -250,7 +256,9 @@ class _Run:
         """Denoise images sorted by noise level, the same number for each level."""
         import torch
 
-        numbers = numbers_at(torch, self._parameters(), self.levels, self.table)
+        numbers = numbers_at(
+            torch, self._parameters(), self.levels, self.table, self.template.smallest_contrast
+        )
         count = len(noisy) // len(self.levels)
         spread = DeepNumbers(
             *(
@@ -304,6 +312,7 @@ class _Run:
         plain: dict[str, Any] = {
             name: tuple(number.detach().double().cpu().numpy().ravel().tolist())
             for name, number in self._parameters()._asdict().items()
+            if number is not None
         }
         return replace(self.template, **plain)
 

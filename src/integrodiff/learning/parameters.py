@@ -102,6 +102,8 @@ class Parameterisation:
 
     def _bounded(self, model: ExplicitModel) -> ExplicitModel:
         """Return the model with a step size that is stable at all noise levels."""
+        if self.template.neutral("tau") is not None:
+            return model  # its weights say how far a step goes, and are kept stable by the model
         bound = min(
             model.stable_step(level) / plain(model.tau_factor(level)) for level in self.levels
         )

@@ -23,6 +23,7 @@ from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import Parameterisation, Vector
 from integrodiff.models import ExplicitModel
 from integrodiff.stages import Evolution, evolve
+from integrodiff.stages._arrays import plain
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,30 @@ class TorchLineariser:
         return self._noise[key]
 
 
+class LevelByLevel:
+    """Passes examples of one noise level at a time to another lineariser.
+
+    For models whose integration scales depend on the noise level: a batch is smoothed with one
+    kernel.
+    """
+
+    def __init__(self, inner: Lineariser) -> None:
+        self._inner = inner
+
+    def linearise(self, vector: Vector, items: Sequence[Item]) -> Linearisation:
+        """Return errors and derivatives in the order of the examples."""
+        levels = [level for _, level in items]
+        places = [[i for i, s in enumerate(levels) if s == level] for level in sorted(set(levels))]
+        parts = [self._inner.linearise(vector, [items[i] for i in group]) for group in places]
+        order = np.argsort(np.concatenate(places))
+        return Linearisation(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])[order]
+                for name in ("error", "gradient", "curvature")
+            )
+        )
+
+
 def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) -> Evolution:
     """Return one evolution for a batch of images with different noise levels.
 
@@ -164,6 +189,11 @@ def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) ->
     evolutions = [model._evolution(level) for level in distinct]
     if len(distinct) == 1:
         return evolutions[0]
+    if len({_integration_scales(evolution) for evolution in evolutions}) > 1:
+        raise ValueError(
+            "integration scales that depend on the noise are differentiated at one noise level "
+            "at a time; take LevelByLevel"
+        )
     choice = torch.tensor([distinct.index(level) for level in levels], device=like.device)
 
     def per_image(values: Sequence[Any]) -> Any:
@@ -175,6 +205,10 @@ def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) ->
 
     numbers = zip(*(evolution.numbers() for evolution in evolutions), strict=True)
     return evolutions[0].with_numbers(tuple(map(per_image, numbers)))
+
+
+def _integration_scales(evolution: Evolution) -> tuple[float, ...]:
+    return tuple(plain(term.coupling.integration_scale) for term in evolution.all_terms())
 
 
 def _same_floats(values: Sequence[Any]) -> bool:

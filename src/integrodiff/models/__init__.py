@@ -6,6 +6,7 @@ from integrodiff.models.base import ExplicitModel, Model
 from integrodiff.models.by_noise_level import ByNoiseLevel
 from integrodiff.models.classical import EED, PeronaMalik
 from integrodiff.models.compact import CompactDiffusion, PowerLaws
+from integrodiff.models.compact_tensor import CompactTensorDiffusion, SharedLaws
 from integrodiff.models.deep import DeepDiffusion
 from integrodiff.models.files import (
     MODEL_NAMES,
@@ -24,6 +25,7 @@ __all__ = [
     "MODEL_NAMES",
     "ByNoiseLevel",
     "CompactDiffusion",
+    "CompactTensorDiffusion",
     "DeepDiffusion",
     "ExplicitModel",
     "FullLaw",
@@ -32,6 +34,7 @@ __all__ = [
     "PowerLaws",
     "ReducedLaw",
     "ScaleGrid",
+    "SharedLaws",
     "load_model",
     "model_from_json",
     "model_to_json",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
 
 from integrodiff._checks import finite_number, nonnegative_number, positive_number
 from integrodiff.models.base import ExplicitModel
@@ -91,20 +92,14 @@ class PowerLaws(Described):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactDiffusion(ExplicitModel):
-    r"""Integrodifferential diffusion of several orders with power laws.
-
-    The first order is anisotropic as in :class:`integrodiff.IAD`. Each higher order has a scalar
-    diffusivity of the multiscale sum of squares of its derivatives, so that the model does not
-    prefer any direction.
+class PowerLawDiffusion(ExplicitModel):
+    r"""What diffusion with power laws in the scale has in common: how numbers change over time.
 
     At a noise level s the step size is the smaller of :math:`\tau\, (s / 30)^r` and the stable
     bound at s. The minimum is part of the law: the bound falls where the power rises.
 
     Attributes
     ----------
-    law : PowerLaws
-        Weights and contrasts.
     scales : ScaleGrid
         The smoothing scales.
     tau_exponent : float
@@ -114,16 +109,8 @@ class CompactDiffusion(ExplicitModel):
     exponent_drift : float
         By how much the exponents of the weights rise from the first step to the last, from half
         of it below to half of it above. If it is positive, fine scales come first.
-    pull : float
-        Weight of the fidelity term, which draws the image to the input.
-    integration_scale : float
-        Standard deviation in pixels of the Gaussian that smooths the structure tensor, and the
-        sums of squares of higher orders, before the diffusivity.
     """
 
-    kind = "compact"
-
-    law: PowerLaws = field(metadata=law(PowerLaws))
     scales: ScaleGrid = field(default_factory=ScaleGrid, metadata=scale_grid_setting())
     tau_exponent: float = field(
         default=0.0, metadata=parameter(finite_number, transform="identity")
@@ -132,8 +119,6 @@ class CompactDiffusion(ExplicitModel):
     exponent_drift: float = field(
         default=0.0, metadata=parameter(finite_number, transform="identity")
     )
-    pull: float = field(default=0.0, metadata=parameter(nonnegative_number))
-    integration_scale: float = field(default=0.0, metadata=parameter(blur_scale, optional=True))
 
     def _check(self) -> None:
         if self.scales.smallest == 0:
@@ -176,14 +161,53 @@ class CompactDiffusion(ExplicitModel):
             ),
             tau=self.tau * self.tau_factor(sigma),
             steps=self.steps,
-            pull=self.pull,
         )
 
     def _terms(self, step: int, sigma: float) -> tuple[Term, ...]:
         """Return the terms of all orders at one step."""
         growth = self.contrast_growth**step
         drift = self.exponent_drift * (step / max(self.steps - 1, 1) - 0.5)
-        return tuple(self._term(order, sigma, growth, drift) for order in self.law.orders)
+        return tuple(self._term(order, sigma, growth, drift) for order in self._orders())
+
+    @abstractmethod
+    def _orders(self) -> range:
+        """Return the orders of derivatives, each of which is a term."""
+
+    @abstractmethod
+    def _term(self, order: int, sigma: float, growth: Scalar, drift: Scalar) -> Term:
+        """Return a term: contrasts times ``growth``, exponents of the weights plus ``drift``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactDiffusion(PowerLawDiffusion):
+    r"""Integrodifferential diffusion of several orders with power laws of their own.
+
+    The first order is anisotropic as in :class:`integrodiff.IAD`. Each higher order has a scalar
+    diffusivity of the multiscale sum of squares of its derivatives, so that the model does not
+    prefer any direction.
+
+    Attributes
+    ----------
+    law : PowerLaws
+        Weights and contrasts.
+    pull : float
+        Weight of the fidelity term, which draws the image to the input.
+    integration_scale : float
+        Standard deviation in pixels of the Gaussian that smooths the structure tensor, and the
+        sums of squares of higher orders, before the diffusivity.
+    """
+
+    kind = "compact"
+
+    law: PowerLaws = field(metadata=law(PowerLaws))
+    pull: float = field(default=0.0, metadata=parameter(nonnegative_number))
+    integration_scale: float = field(default=0.0, metadata=parameter(blur_scale, optional=True))
+
+    def _evolution(self, sigma: float) -> Evolution:
+        return replace(super()._evolution(sigma), pull=self.pull)
+
+    def _orders(self) -> range:
+        return self.law.orders
 
     def _term(self, order: int, sigma: float, growth: Scalar, drift: Scalar) -> Term:
         weights = self.law.weights(order, self.scales, sigma, drift)

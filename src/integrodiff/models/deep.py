@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -11,13 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._checks import positive_integer, positive_number, shown
+from integrodiff._checks import nonnegative_number, positive_integer, positive_number, shown
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.compact import REFERENCE_LEVEL
 from integrodiff.models.description import (
+    each,
     each_finite,
     each_nonnegative,
     each_positive,
+    instance_of,
+    or_empty,
     parameter,
     require_lengths,
     setting,
@@ -71,13 +74,18 @@ def _channels_to_json(channels: tuple[Channel, ...]) -> list[list[float]]:
 
 
 class DeepParameters(NamedTuple):
-    """What training finds: arrays ``(step, channel)`` and, for all steps, ``(1, channel)``."""
+    """What training finds: arrays ``(step, channel)`` and, for all steps, ``(1, channel)``.
+
+    Curvatures may be None, which is faster than zeros, and changes no bit of models without them.
+    """
 
     weights: Any
     contrasts: Any
     weight_exponents: Any
     contrast_exponents: Any
     couplings: Any
+    weight_curvatures: Any = None
+    contrast_curvatures: Any = None
 
 
 class DeepNumbers(NamedTuple):
@@ -103,6 +111,10 @@ class DeepDiffusion(ExplicitModel):
     level has no flux: it would act only where the image is flat but for rounding, and there make
     a difference out of nothing.
 
+    With curvatures, the logarithms of weights and contrasts are quadratic in
+    :math:`\log(s/30)`: the curvature is the factor of its square. With integration scales, the
+    structure tensor of each order is smoothed in step k at :math:`\rho_{kn}\,(s/30)^{q_n}`.
+
     Attributes
     ----------
     channels : tuple of (int, float)
@@ -112,7 +124,16 @@ class DeepDiffusion(ExplicitModel):
     weight_exponents, contrast_exponents : tuple of float
         :math:`r_m` and :math:`q_m`, one for each channel.
     couplings : tuple of float
-        :math:`k_m \ge 0`, one for each channel.
+        :math:`k_m \ge 0`, one for each channel, or for each channel step by step.
+    weight_curvatures, contrast_curvatures : tuple of float
+        One for each channel, or none.
+    integration_scales, integration_exponents : tuple of float
+        :math:`\rho_{kn}` in pixels for each order step by step, and :math:`q_n` for each order; or
+        none.
+    anisotropic : bool
+        Whether order two has the tensor gate, and no scalar diffusivity.
+    smallest_contrast : float
+        Contrasts are at least this many noise levels.
     """
 
     kind = "deep"
@@ -129,6 +150,22 @@ class DeepDiffusion(ExplicitModel):
         metadata=parameter(each_finite, transform="identity")
     )
     couplings: tuple[float, ...] = field(metadata=parameter(each_nonnegative))
+    weight_curvatures: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each_finite), transform="identity", optional=True)
+    )
+    contrast_curvatures: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each_finite), transform="identity", optional=True)
+    )
+    integration_scales: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each(blur_scale)), optional=True)
+    )
+    integration_exponents: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each_finite), transform="identity", optional=True)
+    )
+    anisotropic: bool = field(default=False, metadata=setting(instance_of(bool), optional=True))
+    smallest_contrast: float = field(
+        default=0.0, metadata=setting(nonnegative_number, optional=True)
+    )
     tau: float = field(default=1.0, metadata=parameter(positive_number))
 
     def _check(self) -> None:
@@ -139,12 +176,27 @@ class DeepDiffusion(ExplicitModel):
         at_most("steps", self.steps, MOST_VARYING_STEPS)
         count = len(self.channels)
         require_lengths(self, ("weights", "contrasts"), count * self.steps)
-        require_lengths(self, ("weight_exponents", "contrast_exponents", "couplings"), count)
+        require_lengths(self, ("weight_exponents", "contrast_exponents"), count)
+        if len(self.couplings) != count:
+            require_lengths(self, ("couplings",), count * self.steps)
+        for name in ("weight_curvatures", "contrast_curvatures"):
+            require_lengths(self, (name,), count if getattr(self, name) else 0)
+        orders = len(self.orders) if self.integration_scales or self.integration_exponents else 0
+        require_lengths(self, ("integration_exponents",), orders)
+        require_lengths(self, ("integration_scales",), orders * self.steps)
+
+    @property
+    def orders(self) -> list[int]:
+        """Orders of the channels, each once."""
+        return sorted({channel.order for channel in self.channels})
 
     @property
     def depends_on_noise(self) -> bool:
         """Whether the process is a function of the noise level."""
         return True
+
+    def _tau_is_a_law(self, sigma: float) -> bool:
+        return True  # the weights include the bound, up to the precision of another bound
 
     def number_count(self) -> int:
         """Count the trained numbers; the scales of the channels are among them."""
@@ -155,19 +207,42 @@ class DeepDiffusion(ExplicitModel):
         return DeepParameters(
             *(
                 np.reshape(getattr(self, name), (-1, len(self.channels)))
+                if getattr(self, name)
+                else None
                 for name in DeepParameters._fields
             )
         )
 
+    def integration_at(self, sigma: float) -> list[dict[int, float]]:
+        """Return the integration scale of each order, for every step."""
+        orders = self.orders
+        if not self.integration_scales:
+            return [dict.fromkeys(orders, 0.0)] * self.steps
+        ratios = (sigma / REFERENCE_LEVEL) ** np.array(self.integration_exponents)
+        scales = np.reshape(self.integration_scales, (self.steps, len(orders))) * ratios
+        return [dict(zip(orders, row, strict=True)) for row in scales.tolist()]
+
     def _evolution(self, sigma: float) -> Evolution:
         numbers = numbers_at(
-            np, self.arrays(), np.array([sigma]), bound_table(self.channels, self.theta)
+            np,
+            self.arrays(),
+            np.array([sigma]),
+            bound_table(self.channels, self.theta),
+            self.smallest_contrast,
         )
         lists = DeepNumbers(*(part[0].tolist() for part in numbers))
-        return evolution_of(self.channels, lists, theta=self.theta)
+        return evolution_of(
+            self.channels,
+            lists,
+            theta=self.theta,
+            integration=self.integration_at(sigma),
+            anisotropic=self.anisotropic,
+        )
 
 
-def numbers_at(xp: Any, parameters: DeepParameters, sigmas: Any, table: Any) -> DeepNumbers:
+def numbers_at(
+    xp: Any, parameters: DeepParameters, sigmas: Any, table: Any, smallest_contrast: float = 0.0
+) -> DeepNumbers:
     """Return the numbers at several noise levels, arrays ``(level, step, channel)``.
 
     Parameters
@@ -180,14 +255,23 @@ def numbers_at(xp: Any, parameters: DeepParameters, sigmas: Any, table: Any) -> 
         ``(level,)``.
     table : array
         From :func:`bound_table`.
+    smallest_contrast : float
+        Lower bound of the contrasts, in noise levels.
     """
     absolute = sigmas[:, None, None]
     relative = absolute / REFERENCE_LEVEL
     weighted = parameters.weights * relative**parameters.weight_exponents
+    contrasts = parameters.contrasts * relative**parameters.contrast_exponents
+    square = xp.log(relative) ** 2
+    if parameters.weight_curvatures is not None:
+        weighted = weighted * xp.exp(parameters.weight_curvatures * square)
+    if parameters.contrast_curvatures is not None:
+        contrasts = contrasts * xp.exp(parameters.contrast_curvatures * square)
+    if smallest_contrast:
+        contrasts = xp.clip(contrasts, smallest_contrast, None)
     # Every row of the table bounds the eigenvalues in one box of frequencies.
     largest = xp.amax(weighted @ table.T, axis=-1)
     excess = xp.where(largest > 2, largest / 2, xp.ones_like(largest))
-    contrasts = parameters.contrasts * relative**parameters.contrast_exponents
     fluxes = weighted / excess[..., None]
     return DeepNumbers(
         coupling_weights=weighted * parameters.couplings,
@@ -203,19 +287,30 @@ def bound_table(channels: tuple[Channel, ...], theta: float) -> NDArray[np.float
     return step_table(operators, [channel.scale for channel in channels])
 
 
-def evolution_of(channels: Sequence[Channel], numbers: DeepNumbers, *, theta: float) -> Evolution:
-    """Return the process with the given numbers, nested sequences ``[step][channel]``."""
+def evolution_of(
+    channels: Sequence[Channel],
+    numbers: DeepNumbers,
+    *,
+    theta: float,
+    integration: Sequence[Mapping[int, float]] | None = None,
+    anisotropic: bool = False,
+) -> Evolution:
+    """Return the process with the given numbers, nested sequences ``[step][channel]``.
+
+    ``integration`` has the integration scale of each order, for every step.
+    """
     scales = sorted({channel.scale for channel in channels})
     orders = sorted({channel.order for channel in channels})
     place = {channel: m for m, channel in enumerate(channels)}
 
-    def term(order: int, weights: Any, fluxes: Any, contrasts: Any) -> Term:
+    def term(order: int, smoothing: float, weights: Any, fluxes: Any, contrasts: Any) -> Term:
         present = [place.get(Channel(order, scale)) for scale in scales]
         return Term(
             derivatives=derivative_operator(order, theta=theta),
             coupling=Coupling(
-                kind="tensor" if order == 1 else "trace",
+                kind="tensor" if order == 1 or (order == 2 and anisotropic) else "trace",
                 weights=tuple(0.0 if m is None else weights[m] for m in present),
+                integration_scale=smoothing,
             ),
             diffusivity=Exponential(
                 contrasts=tuple(1.0 if m is None else contrasts[m] for m in present)
@@ -223,7 +318,10 @@ def evolution_of(channels: Sequence[Channel], numbers: DeepNumbers, *, theta: fl
             flux_weights=tuple(0.0 if m is None else fluxes[m] for m in present),
         )
 
+    steps = list(zip(*numbers, strict=True))
+    smoothings = integration or [dict.fromkeys(orders, 0.0)] * len(steps)
     schedule = tuple(
-        tuple(term(order, *step) for order in orders) for step in zip(*numbers, strict=True)
+        tuple(term(order, smoothing[order], *step) for order in orders)
+        for smoothing, step in zip(smoothings, steps, strict=True)
     )
     return Evolution(scales=tuple(scales), schedule=schedule, tau=1.0, steps=len(schedule))

@@ -75,11 +75,14 @@ class Setting:
     ----------
     check : callable
         As for a parameter.
+    optional : bool
+        Whether files leave it out at its default, as for a parameter.
     to_json, from_json : callable
         To and from the value in a model file.
     """
 
     check: Check
+    optional: bool = False
     to_json: Callable[[Any], Json] = lambda value: value
     from_json: Callable[[Json], Any] = lambda value: value
 
@@ -102,9 +105,11 @@ def parameter(
     return {_KEY: Parameter(check=check, transform=transform, optional=optional)}
 
 
-def setting(check: Check, **conversions: Callable[[Any], Any]) -> dict[str, Any]:
+def setting(
+    check: Check, *, optional: bool = False, **conversions: Callable[[Any], Any]
+) -> dict[str, Any]:
     """Return the metadata of a field that is chosen before training."""
-    return {_KEY: Setting(check=check, **conversions)}
+    return {_KEY: Setting(check=check, optional=optional, **conversions)}
 
 
 def law(*classes: type[Described]) -> dict[str, Any]:
@@ -132,6 +137,11 @@ def each(check: Check) -> Check:
         return tuple(check(f"{name}[{i}]", number) for i, number in enumerate(numbers))
 
     return check_all
+
+
+def or_empty(check: Check) -> Check:
+    """Return a check that also takes an empty tuple or list, for sequences that may be left out."""
+    return lambda name, values: () if values in ((), []) else check(name, values)
 
 
 each_positive, each_nonnegative = each(positive_number), each(nonnegative_number)
@@ -195,7 +205,11 @@ class Described:
 
     def settings(self) -> dict[str, Json]:
         """Return the settings as JSON values, by name."""
-        return {name: what.to_json(getattr(self, name)) for name, what in self._fields(Setting)}
+        return {
+            name: what.to_json(getattr(self, name))
+            for name, what in self._fields(Setting)
+            if not (what.optional and getattr(self, name) == self.neutral(name))
+        }
 
     @classmethod
     def arguments(
@@ -213,12 +227,17 @@ class Described:
         optional = [name for name, what in declared.items() if what.optional]
         exact_names("parameters", given, tuple(declared), optional)
         converters = dict(cls._fields(Setting))
-        exact_names("settings", settings, tuple(converters))
+        optional = [name for name, what in converters.items() if what.optional]
+        exact_names("settings", settings, tuple(converters), optional)
         laws = {
             name: kind(**{key: given.pop(key) for key, _ in kind._fields(Parameter)})
             for name, kind in chosen.items()
         }
-        converted = {name: what.from_json(settings[name]) for name, what in converters.items()}
+        converted = {
+            name: what.from_json(settings[name])
+            for name, what in converters.items()
+            if name in settings
+        }
         return {**given, **laws, **converted}
 
     def number_count(self) -> int:

@@ -102,12 +102,14 @@ def require_computable(evolution: Evolution, sigma: float) -> None:
             _require("a weight", weights, 0.0, LARGEST_WEIGHT, sigma)
             contrasts = term.diffusivity.contrasts
             _require("a contrast", contrasts, SMALLEST_CONTRAST, LARGEST_CONTRAST, sigma)
+            integration = (term.coupling.integration_scale,)
+            _require("an integration scale", integration, 0.0, LARGEST_SCALE, sigma)
     _require("the step size tau", (evolution.tau,), 0.0, math.inf, sigma)
     _require("the fidelity weight pull", (evolution.pull,), 0.0, LARGEST_WEIGHT, sigma)
     _require("a scale", evolution.scales, 0.0, LARGEST_SCALE, sigma)
     scales = sum(1 + plain(scale) for scale in evolution.scales)
-    terms = evolution.terms(0)
-    work = evolution.steps * sum(scales + _integration_work(term) for term in terms)
+    works = [sum(scales + _integration_work(t) for t in terms) for terms in evolution.schedule]
+    work = evolution.steps * sum(works) / len(works)
     if work > MOST_WORK:
         raise ValueError(
             f"this model takes {work:.3g} units of work (steps times the sum of 1 + scale), at "
