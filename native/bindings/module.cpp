@@ -237,9 +237,10 @@ class PyProcess {
         Schedule schedule = checked_schedule(entries, steps);
         if (fused_)
             for (const std::vector<Term> &terms : schedule)
-                if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty())
+                if (terms.size() != 1 || terms[0].order != 1 ||
+                    terms[0].integration.size() > static_cast<std::size_t>(longest_radius) + 1)
                     throw std::invalid_argument(
-                        "the fused step takes one term, of order one, without integration scale");
+                        "the fused step takes one term, of order one, with a short integration");
         return begin(std::move(schedule), threads, steps, image.size(), [&](Started<Real> &started) {
             const Start<Real> begun{shape, image.data(),  &started.schedule, tau,
                                     pull,  local,         &started.team,     &started.memory,

@@ -72,8 +72,11 @@ struct StepNumbers {
     Index coarsest = 0;                     // of the fine scales among them
     std::vector<Index> coupled;             // planes, which J takes with these weights
     std::vector<Real> coupling;
+    Kernel<Real> integration;               // smooths J; of radius zero if nothing does
 
-    StepNumbers(const Term &term, Index fine, Index channels, double theta) : tensor(term.tensor) {
+    StepNumbers(const Term &term, Index fine, Index channels, double theta)
+        : tensor(term.tensor),
+          integration(term.integration.empty() ? std::vector<double>{1.0} : term.integration) {
         for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
             fluxes.emplace_back(term.contrasts[i], term.flux_weights[i], theta);
             flows.push_back(term.flux_weights[i] != 0);
@@ -102,6 +105,7 @@ struct FusedFields {
     Real *sampled;                 // on the coarse grid, smoothed by the sampling kernel
     Real *coarse_smoothed, *coarse_flows;  // at all coarse scales
     Real *sensitivity = nullptr;   // of the cells, if the noise varies
+    Index integration = 0;         // largest radius of the kernels that smooth J
 
     FusedFields(const FusedProcess &process, const Start<Real> &start)
         : s(turned(start.shape)),
@@ -110,7 +114,11 @@ struct FusedFields {
           fine(kernels_of<Real>(process.fine)),
           coarse(kernels_of<Real>(process.coarse)),
           sampling(process.sampling),
-          interpolation(process.interpolation) {}
+          interpolation(process.interpolation) {
+        for (const std::vector<Term> &terms : *start.schedule)
+            integration =
+                std::max(integration, static_cast<Index>(terms[0].integration.size()) - 1);
+    }
 
     Index coarse_plane_size() const {
         return (s.height + 1) / 2 * padded_width<Real>((s.width + 1) / 2);
@@ -151,10 +159,18 @@ class Tile {
         for (Real **row : {&blur_.mixed[0], &blur_.mixed[1], &change_[0], &change_[1]})
             *row = take_rows(arena, width_);
         if (coarse()) resampler_ = Resampler<Real>(arena, width_);
+        if (f_.integration) {
+            // Cells, one more than pixels, in whole vectors and one more.
+            const Index columns = width_ + 1 + lanes<Real>;
+            for (Ring<Real> &ring : structure_)
+                ring = Ring<Real>(arena, 2 * f_.integration + 2, columns);
+            for (Real *&row : integrated_) row = take_rows(arena, columns);
+            mixed_ = take_rows(arena, columns);
+        }
         for (Index k = fine_ * s_.channels; k < scales_ * s_.channels; ++k)
             flow_[k] = take_rows(arena, width_);
         for (Real *&row : carry_) row = take_rows(arena, width_);
-        Index later = 0, waiting = 0;
+        Index later = f_.integration, waiting = 0;
         for (Index i = scales_ - 1; i >= 0; --i) {
             // Rows come in pairs, so every stage may be one row ahead of what is asked for.
             const Index next = i + 1 < fine_ ? f_.fine[i + 1].radius : 0;
@@ -191,7 +207,7 @@ class Tile {
 
     // Number of pixels beyond its own that a tile looks at in each direction.
     static Index halo(const FusedFields<Real> &f) {
-        Index sum = 2;
+        Index sum = 2 + f.integration;
         for (const Kernel<Real> &kernel : f.fine) sum += 2 * kernel.radius;
         if (!f.coarse.empty()) sum += 2 * f.interpolation.size();
         return (sum + 15) / 16 * 16;
@@ -246,7 +262,8 @@ class Tile {
             below += f_.fine[i].radius + 1;
             flows_[i] = {next_total_[i], below};
         }
-        above = next_flow_ - 1;
+        above = next_flow_ - 1 - n_->integration.radius;
+        next_structure_ = std::max<Index>(0, next_flow_ - n_->integration.radius);
         std::fill(next_smooth_.begin(), next_smooth_.end(), std::max<Index>(0, above));
         for (Index i = fine_ - 2; i >= 0; --i) {
             above -= f_.fine[i + 1].radius;
@@ -293,12 +310,25 @@ class Tile {
     // One row of cells: J, its eigenvalues, and the fluxes of all scales.
     void cells(Index y) {
         const Index up = reflect(y - 1, s_.height), down = reflect(y, s_.height);
-        for (Index i = fine_ - 1; i < scales_; ++i) smooth_to(i, std::max(up, down));
+        const bool integrated = n_->integration.radius > 0;
+        if (integrated)
+            integrate(y);
+        else
+            smooth_for_cells(y);
+        const auto decompose = [&](Index x, const Moments<Real> &j) {
+            eigen_.set(x, j, n_->tensor);
+        };
         // In parts of a row for which all scales fit into the innermost cache.
         const Index part = 8 * lanes<Real>;
         for (Index x = 0; x < width_; x += part) {
             const Index last = std::min(x + part, whole_vectors<Real>(width_));
-            decompose_structure(y, up, down, x ? x + lanes<Real> : 0, last + lanes<Real>);
+            const Index from = x ? x + lanes<Real> : 0, to = last + lanes<Real>;
+            if (!integrated)
+                find_structure(y, from, to, decompose);
+            else
+                for (Index k = from; k < to; k += lanes<Real>)
+                    decompose(k, {load(integrated_[0] + k), load(integrated_[1] + k),
+                                  load(integrated_[2] + k)});
             for (Index i : n_->flowing)
                 if (flows_[i].first <= y && y - 1 <= flows_[i].last)
                     add_fluxes(i, y, up, down, x, last);
@@ -328,8 +358,16 @@ class Tile {
         }
     }
 
-    // J and its eigenvalues in a part of a row of cells.
-    void decompose_structure(Index y, Index up, Index down, Index x, Index last) {
+    // All scales at the pixels around a row of cells.
+    void smooth_for_cells(Index y) {
+        const Index last = std::max(reflect(y - 1, s_.height), reflect(y, s_.height));
+        for (Index i = fine_ - 1; i < scales_; ++i) smooth_to(i, last);
+    }
+
+    // J in a part of a row of cells.
+    template <class Use>
+    void find_structure(Index y, Index x, Index last, const Use &use) {
+        const Index up = reflect(y - 1, s_.height), down = reflect(y, s_.height);
         const Index count = static_cast<Index>(n_->coupled.size());
         for (Index k = 0; k < count; ++k) {
             above_[k] = smoothed_[n_->coupled[k]].row(up) - 1;
@@ -338,7 +376,65 @@ class Tile {
         const Real *local = nullptr;
         if (f_.sensitivity) local = f_.sensitivity + y * padded_width<Real>(s_.width + 1) + left_;
         structure_of_cells(above_.data(), below_.data(), n_->coupling.data(), count, local, x, last,
-                           [&](Index at, const Moments<Real> &j) { eigen_.set(at, j, n_->tensor); });
+                           use);
+    }
+
+    // ---- the integration scale ----
+
+    // J up to row y of the cells.
+    void structure_to(Index y) {
+        for (y = std::min(y, s_.height); next_structure_ <= y; ++next_structure_) {
+            smooth_for_cells(next_structure_);
+            Real *const rows[] = {structure_[0].row(next_structure_),
+                                  structure_[1].row(next_structure_),
+                                  structure_[2].row(next_structure_)};
+            find_structure(next_structure_, 0, whole_vectors<Real>(width_) + lanes<Real>,
+                           [&](Index x, const Moments<Real> &j) {
+                               store(rows[0] + x, j.mean);
+                               store(rows[1] + x, j.deviation);
+                               store(rows[2] + x, j.xy);
+                           });
+        }
+    }
+
+    // Row y of J, smoothed. Beyond the border of the image, J continues by reflection about the
+    // outermost cells, J_xy with the opposite sign.
+    void integrate(Index y) {
+        const Kernel<Real> &kernel = n_->integration;
+        const Index radius = kernel.radius, count = whole_vectors<Real>(width_ + 1);
+        structure_to(y + radius);
+        smooth_for_cells(y);
+        for (int part = 0; part < 3; ++part) {
+            const Ring<Real> &ring = structure_[part];
+            const bool odd = part == 2;
+            const auto row = [&](Index r) {
+                return ring.row(reflect_field(r, s_.height + 1, true).index);
+            };
+            if (odd && (y < radius || y + radius > s_.height)) {
+                std::fill(mixed_, mixed_ + count, Real(0));
+                for (Index k = -radius; k <= radius; ++k) {
+                    const bool flipped = reflect_field(y + k, s_.height + 1, true).flipped;
+                    const Real tap = kernel.taps[std::abs(k)] * (flipped ? Real(-1) : Real(1));
+                    const Real *from = row(y + k);
+                    for (Index x = 0; x < count; x += lanes<Real>)
+                        store(mixed_ + x,
+                              multiply_add(broadcast(tap), load(from + x), load(mixed_ + x)));
+                }
+            } else {
+                for (Index k = -radius; k <= radius; ++k) rows_[k + radius] = row(y + k);
+                const Real *const *center = rows_ + radius;
+                correlate(
+                    center[0], [&](Index k) { return center[-k]; },
+                    [&](Index k) { return center[k]; }, kernel.taps.data(), radius, count, mixed_);
+            }
+            for (Index k = 1; k <= radius; ++k) {
+                const Reflected left = reflect_field(-k, width_ + 1, true);
+                const Reflected right = reflect_field(width_ + k, width_ + 1, true);
+                mixed_[-k] = left.flipped && odd ? -mixed_[left.index] : mixed_[left.index];
+                mixed_[width_ + k] = right.flipped && odd ? -mixed_[right.index] : mixed_[right.index];
+            }
+            correlate_along(mixed_, kernel.taps.data(), radius, count, integrated_[part]);
+        }
     }
 
     // The flows of the coarse scales at all rows of their grid that row y of the pixels completes.
@@ -407,7 +503,10 @@ class Tile {
     BlurScratch<Real> blur_{};
     Real *change_[2] = {};
     Resampler<Real> resampler_;
+    Ring<Real> structure_[3];       // J before it is smoothed
+    Real *integrated_[3] = {}, *mixed_ = nullptr;
     bool started_ = false;
+    Index next_structure_ = 0;
     Index next_flow_ = 0, next_coarse_ = 0, last_coarse_ = 0;
     std::vector<Index> next_smooth_, next_total_;
 };

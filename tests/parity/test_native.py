@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from integrodiff import SlowEngineWarning, engines, load_model
 from integrodiff.engines import ENGINES, get_engine, thread_count
 from integrodiff.engines.native import NativeEngine, NativeProcess
+from integrodiff.engines.shortcuts import shortcuts
 from integrodiff.engines.torch import TorchEngine
 from integrodiff.models import DeepDiffusion
 from integrodiff.models.deep import Channel
@@ -155,6 +156,37 @@ def test_integration_scale_as_in_the_reference(
                 instruction_set=instruction_set,
             )
             np.testing.assert_allclose(process(image), expected, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("name", ["iad", "iad-plus"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 2), (1, 1, 40), (2, 9, 33), (1, 140, 66)])
+def test_integration_scale_in_the_fused_step(
+    name: str, shape: tuple[int, ...], instruction_set: str
+) -> None:
+    image = np.random.default_rng(0).uniform(0, 255, shape)
+    for scale in (0.6, 2.5):
+        evolution = with_integration(load_model(name).evolution(25.0), scale)
+        assert shortcuts(evolution) is not None
+        for levels in (None, noise_map(shape)):
+            expected = NATIVE.evolve(image, evolution, exact=True, relative_noise=levels)
+            for threads in (1, 3):
+                process = NativeProcess(
+                    evolution,
+                    exact=False,
+                    threads=threads,
+                    relative_noise=levels,
+                    instruction_set=instruction_set,
+                )
+                np.testing.assert_allclose(process(image), expected, atol=0.05, rtol=0)
+
+
+def test_a_wide_integration_scale_is_not_for_the_fused_step() -> None:
+    evolution = with_integration(load_model("iad").evolution(25.0), 12.0)
+    assert shortcuts(evolution) is None
+    image = np.random.default_rng(0).uniform(0, 255, (1, 30, 40))
+    expected = NATIVE.evolve(image, evolution, exact=True)
+    np.testing.assert_allclose(NATIVE.evolve(image, evolution), expected, atol=0.05, rtol=0)
 
 
 def test_unknown_instruction_set() -> None:

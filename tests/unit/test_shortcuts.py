@@ -24,7 +24,7 @@ from integrodiff.engines.shortcuts import (
     shortcuts,
     without_negligible,
 )
-from integrodiff.models import CompactDiffusion, PowerLaws
+from integrodiff.models import CompactDiffusion, CompactTensorDiffusion, PowerLaws, SharedLaws
 from integrodiff.stages import ExchangeWithNeighbours, HigherDerivatives
 
 NATIVE = ENGINES["native"]
@@ -47,6 +47,22 @@ COMPACT = CompactDiffusion(
     pull=0.02,
     scales=GRID,
 )
+INTEGRATED = CompactTensorDiffusion(
+    law=SharedLaws(
+        strengths=(1.0,),
+        exponent=0.34,
+        decay=0.33,
+        contrasts=(0.23,),
+        contrast_exponent=0.76,
+        integration_scales=(1.3,),
+        integration_exponent=0.35,
+    ),
+    tau=1.2,
+    contrast_growth=0.86,
+    exponent_drift=2.4,
+    steps=5,
+    scales=GRID,
+)
 WIDE = IAD(  # all scales with much weight, four of them on the coarse grid
     law=ReducedLaw(alpha=0.001, beta=1.0, lambda_0=1.0),
     tau=0.1,
@@ -55,6 +71,7 @@ WIDE = IAD(  # all scales with much weight, four of them on the coarse grid
 MODELS: dict[str, Any] = {
     **{name: load_model(name) for name in MODEL_NAMES},
     "compact": COMPACT,
+    "integrated": INTEGRATED,
     "compact, two orders": replace(
         COMPACT,
         tau=0.2,

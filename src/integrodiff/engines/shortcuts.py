@@ -95,9 +95,13 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
 
 
 def _can_be_fused(term: Term) -> bool:
-    """Whether the fused step knows a term: of order one on Haar cells, without integration."""
+    """Whether the fused step knows a term: of order one on Haar cells, with a short integration."""
     is_haar = isinstance(term.derivatives, HaarGradient)
-    return is_haar and plain(term.coupling.integration_scale) == 0
+    return is_haar and len(_integration_kernel(term)) <= _LONGEST_RADIUS + 1
+
+
+def _integration_kernel(term: Term) -> Taps:
+    return discrete_gaussian(plain(term.coupling.integration_scale), TRUNCATION)
 
 
 def without_negligible(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Evolution:
@@ -130,6 +134,8 @@ def effects_of_coarsest(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> t
     scales by at most :math:`c |\nabla v|^2 / (2 \lambda_j^2)`. The gradient is at most
     :math:`255 / (\sqrt{2 \pi} \sigma)`, where a step from black to white is smoothed.
 
+    With an integration scale, only the share of the middle of its kernel is certain to be in J.
+
     Where the noise differs, so do the contrasts: the highest are for the flows, and the lowest for
     the diffusivities.
     """
@@ -153,7 +159,8 @@ def effects_of_coarsest(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> t
 
 def _flow_bound(term: Term, i: int, scale: float, loudest: float) -> float:
     """Return a bound for the flow of one scale, see :func:`effects_of_coarsest`."""
-    weight, coupling = plain(term.flux_weights[i]), plain(term.coupling.weights[i])
+    weight = plain(term.flux_weights[i])
+    coupling = plain(term.coupling.weights[i]) * _integration_kernel(term)[0] ** 2
     if weight == 0:
         return 0.0
     if coupling == 0:
