@@ -236,11 +236,7 @@ class PyProcess {
                 "scale");
         Schedule schedule = checked_schedule(entries, steps);
         if (fused_)
-            for (const std::vector<Term> &terms : schedule)
-                if (terms.size() != 1 || terms[0].order != 1 ||
-                    terms[0].integration.size() > static_cast<std::size_t>(longest_radius) + 1)
-                    throw std::invalid_argument(
-                        "the fused step takes one term, of order one, with a short integration");
+            for (const std::vector<Term> &terms : schedule) check_fused(terms, schedule[0].size());
         return begin(std::move(schedule), threads, steps, image.size(), [&](Started<Real> &started) {
             const Start<Real> begun{shape, image.data(),  &started.schedule, tau,
                                     pull,  local,         &started.team,     &started.memory,
@@ -310,6 +306,20 @@ class PyProcess {
                 cells.shape(axis) != image.shape(axis + 1) + 1)
                 throw std::invalid_argument("sensitivity or distances are for images of another shape");
         return {pixels.data(), cells.data()};
+    }
+
+    static void check_fused(const std::vector<Term> &terms, std::size_t count) {
+        const auto is_short = [](const Term &term) {
+            return term.integration.size() <= static_cast<std::size_t>(longest_radius) + 1;
+        };
+        const bool first = !terms.empty() && terms[0].order == 1 && is_short(terms[0]);
+        const bool second = terms.size() == 1 ||
+                            (terms.size() == 2 && terms[1].order == 2 && terms[1].tensor &&
+                             !terms[1].integration.empty() && is_short(terms[1]));
+        if (!first || !second || terms.size() != count)
+            throw std::invalid_argument(
+                "the fused step takes a term of order one, and possibly one of order two with a "
+                "tensor gate, both with a short integration");
     }
 
     Schedule checked_schedule(const std::vector<std::vector<TermTuple>> &entries,

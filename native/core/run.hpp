@@ -32,8 +32,9 @@ struct ExactProcess {
 // Longest kernels that the fused step takes: radius of odd ones, half of even ones.
 constexpr Index longest_radius = 24, longest_half_kernel = 20;
 
-// Evaluation with shortcuts, for the Haar scheme and a single term of order one. Its numbers are
-// for the fine and then the coarse scales.
+// Evaluation with shortcuts, for the Haar scheme: a term of order one, and possibly one of order two
+// with a tensor gate, whose integration is on the coarse grid. Its numbers are for the fine and then
+// the coarse scales.
 struct FusedProcess {
     Taps fine;                          // from each scale to the next, on the pixels
     std::vector<double> sampling;       // half of the even kernel to the coarse grid

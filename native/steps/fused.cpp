@@ -1,4 +1,4 @@
-// Steps of a first-order process on Haar cells with shortcuts: parts of the image in one sweep each
+// Steps of a process of order one on Haar cells, or of orders one and two, with shortcuts: parts of the image in one sweep each
 // (tile.hpp), large scales on a grid of half the resolution (resample.hpp). Reading order:
 // FusedRun::advance().
 
@@ -22,7 +22,7 @@ class FusedRun final : public Run<Real> {
           scratch_(executor_.workers()) {
         const Index fine = static_cast<Index>(process.fine.size());
         for (const std::vector<Term> &terms : *start.schedule)
-            numbers_.emplace_back(terms[0], fine, s_.channels, process.theta);
+            numbers_.emplace_back(terms, fine, s_.channels, process.theta);
         tiles_.reserve(tiling_.count());
         for (Index k = 0; k < tiling_.count(); ++k) tiles_.emplace_back(f_, tiling_.part(k));
         lay_out(*start.memory, [&](Arena<Real> &arena) {
@@ -37,11 +37,14 @@ class FusedRun final : public Run<Real> {
         }
         if (f_.sensitivity)
             copy_in(start.local.cells, s_.height + 1, s_.width + 1, turned_, f_.sensitivity);
+        if (f_.pixel_sensitivity)
+            copy_in(start.local.pixels, s_.height, s_.width, turned_, f_.pixel_sensitivity);
     }
 
     void advance(std::size_t step) override {
         const StepNumbers<Real> &numbers = numbers_[numbers_.size() == 1 ? 0 : step];
         if (!f_.coarse.empty()) to_coarse_scales();
+        if (numbers.second) find_hessians(numbers);
         executor_.pieces(tiling_.count(), [&](Index piece, Index) { tiles_[piece].run(numbers); });
         if (!f_.coarse.empty()) add_coarse_flows(numbers);
         std::swap(f_.image, f_.next);
@@ -69,8 +72,13 @@ class FusedRun final : public Run<Real> {
         f_.next = take_rows(arena, s_.width, rows);
         if (pulled) f_.original = take_rows(arena, s_.width, rows);
         if (local) f_.sensitivity = take_rows(arena, s_.width + 1, s_.height + 1);
+        if (local && f_.second) f_.pixel_sensitivity = take_rows(arena, s_.width, s_.height);
         for (Tile<Real> &tile : tiles_) tile.take_memory(arena);
-        if (!scales) return;
+        if (f_.second) {
+            for (Real *&plane : f_.hessians) plane = arena.take(f_.coarse_plane_size(), margin);
+            smoothed_hessians_ = arena.take(f_.coarse_plane_size(), margin);
+        }
+        if (!scales && !f_.second) return;
         f_.sampled = arena.take(coarse, margin);
         f_.coarse_smoothed = arena.take(scales * coarse, margin);
         f_.coarse_flows = arena.take(scales * coarse, margin);
@@ -109,6 +117,51 @@ class FusedRun final : public Run<Real> {
             smooth_coarse(finer, out, f_.coarse[i], false);
             finer = out;
         }
+    }
+
+    // J of the second order on the coarse grid.
+    void find_hessians(const StepNumbers<Real> &numbers) {
+        executor_.pieces(tiling_.count(),
+                         [&](Index piece, Index) { tiles_[piece].find_hessians(numbers); });
+        for (int part = 0; part < 3; ++part) {
+            smooth_hessians(f_.hessians[part], smoothed_hessians_, numbers.hessian.integration,
+                            part == 2);
+            std::swap(f_.hessians[part], smoothed_hessians_);
+        }
+    }
+
+    // Smooth a plane on the coarse grid; an `odd` one changes its sign where it is reflected.
+    void smooth_hessians(const Real *in, Real *out, const Kernel<Real> &kernel, bool odd) {
+        const Index height = (s_.height + 1) / 2, width = (s_.width + 1) / 2;
+        const Index stride = padded_width<Real>(width), radius = kernel.radius;
+        const auto beyond = [](Index j, Index size) {
+            const Index period = 2 * size;  // in pixels; samples lie between two of them
+            Index pixel = (2 * j) % period;
+            if (pixel < 0) pixel += period;
+            return pixel >= size;
+        };
+        executor_.rows(height, [&](Index first, Index last, Index worker) {
+            Real *const mixed = scratch_[worker].blur.mixed[0];
+            for (Index y = first; y < last; ++y) {
+                std::fill(mixed, mixed + whole_vectors<Real>(width), Real(0));
+                for (Index k = -radius; k <= radius; ++k) {
+                    const Real *row = in + reflect_coarse(y + k, s_.height) * stride;
+                    const bool flipped = odd && beyond(y + k, s_.height);
+                    const Real tap = kernel.taps[std::abs(k)] * (flipped ? Real(-1) : Real(1));
+                    for (Index x = 0; x < width; x += lanes<Real>)
+                        store(mixed + x, multiply_add(broadcast(tap), load(row + x), load(mixed + x)));
+                }
+                for (Index k = 1; k <= radius; ++k) {
+                    const Index left = reflect_coarse(-k, s_.width);
+                    const Index right = reflect_coarse(width - 1 + k, s_.width);
+                    mixed[-k] = odd && beyond(-k, s_.width) ? -mixed[left] : mixed[left];
+                    mixed[width - 1 + k] =
+                        odd && beyond(width - 1 + k, s_.width) ? -mixed[right] : mixed[right];
+                }
+                correlate_along(mixed, kernel.taps.data(), radius, whole_vectors<Real>(width),
+                                out + y * stride);
+            }
+        });
     }
 
     // Smooth the planes of one coarse scale on its grid; `add` to what is there.
@@ -155,6 +208,7 @@ class FusedRun final : public Run<Real> {
     }
 
     FusedFields<Real> f_;
+    Real *smoothed_hessians_ = nullptr;
     const Shape &s_;
     const bool turned_;
     Executor &executor_;

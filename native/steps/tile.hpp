@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cells.hpp"
+#include "hessian.hpp"
 #include "resample.hpp"
 
 namespace integrodiff {
@@ -62,6 +63,31 @@ struct Ring {
     Real *row(Index y) const { return memory + (y % capacity) * stride; }
 };
 
+// The numbers of the second order in one step.
+template <class Real>
+struct HessianNumbers {
+    std::vector<Rate<Real>> rates;   // of each scale
+    std::vector<Real> weights;       // of the flow of each scale
+    std::vector<Index> flowing;      // scales that have one
+    std::vector<Index> coupled;      // planes, which J takes with these weights
+    std::vector<Real> coupling;
+    Kernel<Real> integration{std::vector<double>{1.0}};  // smooths J on the coarse grid
+
+    HessianNumbers() = default;
+    HessianNumbers(const Term &term, Index channels) : integration(term.integration) {
+        for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
+            rates.emplace_back(std::sqrt(2.0) * term.contrasts[i]);
+            weights.push_back(static_cast<Real>(term.flux_weights[i]));
+            if (term.flux_weights[i] != 0) flowing.push_back(i);
+            for (Index c = 0; term.coupling_weights[i] != 0 && c < channels; ++c) {
+                coupled.push_back(i * channels + c);
+                coupling.push_back(
+                    static_cast<Real>(term.coupling_weights[i] / static_cast<double>(channels)));
+            }
+        }
+    }
+};
+
 // The numbers of one step, as its kernels use them.
 template <class Real>
 struct StepNumbers {
@@ -73,13 +99,19 @@ struct StepNumbers {
     std::vector<Index> coupled;             // planes, which J takes with these weights
     std::vector<Real> coupling;
     Kernel<Real> integration;               // smooths J; of radius zero if nothing does
+    bool second;                            // whether there is a second order
+    HessianNumbers<Real> hessian;
 
-    StepNumbers(const Term &term, Index fine, Index channels, double theta)
-        : tensor(term.tensor),
-          integration(term.integration.empty() ? std::vector<double>{1.0} : term.integration) {
+    StepNumbers(const std::vector<Term> &terms, Index fine, Index channels, double theta)
+        : tensor(terms[0].tensor),
+          integration(terms[0].integration.empty() ? std::vector<double>{1.0}
+                                                   : terms[0].integration),
+          second(terms.size() > 1) {
+        const Term &term = terms[0];
+        if (second) hessian = HessianNumbers<Real>(terms[1], channels);
         for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
             fluxes.emplace_back(term.contrasts[i], term.flux_weights[i], theta);
-            flows.push_back(term.flux_weights[i] != 0);
+            flows.push_back(term.flux_weights[i] != 0 || (second && terms[1].flux_weights[i] != 0));
             if (flows.back()) {
                 flowing.push_back(i);
                 if (i < fine) coarsest = i;
@@ -106,6 +138,9 @@ struct FusedFields {
     Real *coarse_smoothed, *coarse_flows;  // at all coarse scales
     Real *sensitivity = nullptr;   // of the cells, if the noise varies
     Index integration = 0;         // largest radius of the kernels that smooth J
+    bool second = false;           // whether there is a second order
+    Real *hessians[3] = {};        // its J on the coarse grid, as moments
+    Real *pixel_sensitivity = nullptr;
 
     FusedFields(const FusedProcess &process, const Start<Real> &start)
         : s(turned(start.shape)),
@@ -115,9 +150,11 @@ struct FusedFields {
           coarse(kernels_of<Real>(process.coarse)),
           sampling(process.sampling),
           interpolation(process.interpolation) {
-        for (const std::vector<Term> &terms : *start.schedule)
+        for (const std::vector<Term> &terms : *start.schedule) {
             integration =
                 std::max(integration, static_cast<Index>(terms[0].integration.size()) - 1);
+            second = second || terms.size() > 1;
+        }
     }
 
     Index coarse_plane_size() const {
@@ -147,6 +184,8 @@ class Tile {
           decimated_((scales_ - fine_) * s_.channels),
           carry_(scales_ * s_.channels),
           flow_(scales_ * s_.channels),
+          gated_(scales_ * s_.channels),
+          around_(scales_ * s_.channels),
           next_smooth_(scales_),
           next_total_(fine_) {}
 
@@ -167,10 +206,20 @@ class Tile {
             for (Real *&row : integrated_) row = take_rows(arena, columns);
             mixed_ = take_rows(arena, columns);
         }
+        if (f_.second) {
+            for (Real **row : {&bending_.smaller, &bending_.larger, &bending_.cosine, &bending_.sine})
+                *row = take_rows(arena, width_);
+            for (Real *&row : moments_) row = take_rows(arena, width_);
+            pair_ = take_rows(arena, width_);
+            for (Ring<Real> &ring : bent_) ring = Ring<Real>(arena, 6, width_);
+            for (Gated &gated : gated_)
+                for (Ring<Real> *ring : {&gated.xx, &gated.xy, &gated.yy})
+                    *ring = Ring<Real>(arena, 4, width_);
+        }
         for (Index k = fine_ * s_.channels; k < scales_ * s_.channels; ++k)
             flow_[k] = take_rows(arena, width_);
         for (Real *&row : carry_) row = take_rows(arena, width_);
-        Index later = f_.integration, waiting = 0;
+        Index later = std::max<Index>(f_.integration, f_.second ? 2 : 0), waiting = 0;
         for (Index i = scales_ - 1; i >= 0; --i) {
             // Rows come in pairs, so every stage may be one row ahead of what is asked for.
             const Index next = i + 1 < fine_ ? f_.fine[i + 1].radius : 0;
@@ -205,15 +254,58 @@ class Tile {
         if (coarse()) flow_to(part_.last + reach());
     }
 
+    // J of the second order, on the coarse grid, before it is smoothed: binomial means of 4 x 4
+    // pixels, so that high frequencies do not come back as low ones.
+    void find_hessians(const StepNumbers<Real> &numbers) {
+        n_ = &numbers;
+        next_bent_ = std::max<Index>(0, part_.first - 1);
+        begin_smoothing(next_bent_ - 1);
+        const Index stride = padded_width<Real>((s_.width + 1) / 2);
+        for (Index y = part_.first; y < part_.last; y += 2) {
+            bend_to(y + 2);
+            for (int part = 0; part < 3; ++part) {
+                const bool odd = part == 2;
+                const auto row = [&](Index r) { return bent_[part].row(reflect(r, s_.height)); };
+                const auto sign = [&](Index r) {
+                    return odd && (r < 0 || r >= s_.height) ? Real(-1) : Real(1);
+                };
+                const Real *above = row(y - 1), *first = row(y), *second = row(y + 1);
+                const Real *below = row(y + 2);
+                const Real up = sign(y - 1) / 8, down = sign(y + 2) / 8, beside = sign(y + 1);
+                Real *mixed = moments_[0];
+                for (Index x = 0; x < width_; ++x)
+                    mixed[x] = multiply_add(
+                        Real(0.375), multiply_add(beside, second[x], first[x]),
+                        multiply_add(up, above[x], down * below[x]));
+                for (Index k = 1; k <= 2; ++k) {
+                    const Real left = mixed[reflect(-k, width_)];
+                    const Real right = mixed[reflect(width_ - 1 + k, width_)];
+                    mixed[-k] = odd ? -left : left;
+                    mixed[width_ - 1 + k] = odd ? -right : right;
+                }
+                Real *out = f_.hessians[part] + y / 2 * stride + left_ / 2;
+                for (Index j = (part_.from - left_) / 2; 2 * j < part_.to - left_; ++j)
+                    out[j] = multiply_add(Real(0.125), mixed[2 * j - 1] + mixed[2 * j + 2],
+                                          Real(0.375) * (mixed[2 * j] + mixed[2 * j + 1]));
+            }
+        }
+    }
+
     // Number of pixels beyond its own that a tile looks at in each direction.
     static Index halo(const FusedFields<Real> &f) {
-        Index sum = 2 + f.integration;
+        Index sum = 2 + f.integration + (f.second ? 2 : 0);
         for (const Kernel<Real> &kernel : f.fine) sum += 2 * kernel.radius;
         if (!f.coarse.empty()) sum += 2 * f.interpolation.size();
         return (sum + 15) / 16 * 16;
     }
 
   private:
+    // Gated Hessians of a plane.
+    struct Gated {
+        Ring<Real> xx, xy, yy;
+        HessianRow<Real> row(Index y) const { return {xx.row(y), xy.row(y), yy.row(y)}; }
+    };
+
     struct Rows {
         Index first, last;
         bool has(Index y) const { return first <= y && y <= last; }
@@ -262,8 +354,13 @@ class Tile {
             below += f_.fine[i].radius + 1;
             flows_[i] = {next_total_[i], below};
         }
-        above = next_flow_ - 1 - n_->integration.radius;
         next_structure_ = std::max<Index>(0, next_flow_ - n_->integration.radius);
+        next_gated_ = std::max<Index>(0, next_flow_ - 1);
+        begin_smoothing(next_flow_ - 1 - std::max<Index>(n_->integration.radius, n_->second));
+    }
+
+    // Smooth from row `above` on, at all scales.
+    void begin_smoothing(Index above) {
         std::fill(next_smooth_.begin(), next_smooth_.end(), std::max<Index>(0, above));
         for (Index i = fine_ - 2; i >= 0; --i) {
             above -= f_.fine[i + 1].radius;
@@ -333,6 +430,7 @@ class Tile {
                 if (flows_[i].first <= y && y - 1 <= flows_[i].last)
                     add_fluxes(i, y, up, down, x, last);
         }
+        if (n_->second && y > 0) add_hessian_flows(y - 1);
         for (Index i : n_->flowing)
             for (Index c = 0; i >= fine_ && flows_[i].has(y - 1) && c < s_.channels; ++c) {
                 Real *flow = flow_[at(i, c)];
@@ -377,6 +475,93 @@ class Tile {
         if (f_.sensitivity) local = f_.sensitivity + y * padded_width<Real>(s_.width + 1) + left_;
         structure_of_cells(above_.data(), below_.data(), n_->coupling.data(), count, local, x, last,
                            use);
+    }
+
+    // ---- the second order ----
+
+    // All scales at a row of pixels and at its neighbours.
+    void smooth_around(Index y) {
+        for (Index i = fine_ - 1; i < scales_; ++i) smooth_to(i, y + 1);
+    }
+
+    Three<const Real *> rows_around(Index plane, Index y) const {
+        const Ring<Real> &ring = smoothed_[plane];
+        return {ring.row(reflect(y - 1, s_.height)), ring.row(y), ring.row(reflect(y + 1, s_.height))};
+    }
+
+    // J of the second order up to row y of the pixels.
+    void bend_to(Index y) {
+        const Index count = static_cast<Index>(n_->hessian.coupled.size());
+        for (y = std::min(y, s_.height - 1); next_bent_ <= y; ++next_bent_) {
+            smooth_around(next_bent_);
+            for (Index k = 0; k < count; ++k)
+                around_[k] = rows_around(n_->hessian.coupled[k], next_bent_);
+            const Real *local = nullptr;
+            if (f_.pixel_sensitivity)
+                local = f_.pixel_sensitivity + next_bent_ * padded_width<Real>(s_.width) + left_;
+            Real *const rows[] = {bent_[0].row(next_bent_), bent_[1].row(next_bent_),
+                                  bent_[2].row(next_bent_)};
+            structure_of_hessians(around_.data(), n_->hessian.coupling.data(), count, local, width_,
+                                  [&](Index x, const Moments<Real> &j) {
+                                      store(rows[0] + x, j.mean);
+                                      store(rows[1] + x, j.deviation);
+                                      store(rows[2] + x, j.xy);
+                                  });
+        }
+    }
+
+    // The gated Hessians of all scales up to row y.
+    void gate_to(Index y) {
+        for (y = std::min(y, s_.height - 1); next_gated_ <= y; ++next_gated_) {
+            smooth_around(next_gated_);
+            for (int part = 0; part < 3; ++part)
+                interpolate_linearly(f_.hessians[part], next_gated_, part == 2, moments_[part]);
+            for (Index x = 0; x < width_; x += lanes<Real>)
+                bending_.set(x, {load(moments_[0] + x), load(moments_[1] + x), load(moments_[2] + x)},
+                             true);
+            for (Index i : n_->hessian.flowing)
+                for (Index c = 0; c < s_.channels; ++c)
+                    gate_hessian_row(rows_around(at(i, c), next_gated_), bending_,
+                                     n_->hessian.rates[i], n_->hessian.weights[i], width_,
+                                     gated_[at(i, c)].row(next_gated_));
+        }
+    }
+
+    // Add the second order to row y of the flows.
+    void add_hessian_flows(Index y) {
+        gate_to(y + 1);
+        const bool top = y == 0, bottom = y + 1 == s_.height;
+        for (Index i : n_->hessian.flowing) {
+            if (!flows_[i].has(y)) continue;
+            for (Index c = 0; c < s_.channels; ++c) {
+                const Gated &gated = gated_[at(i, c)];
+                add_hessian_adjoint<Real>(
+                    {gated.row(top ? y : y - 1), gated.row(y), gated.row(bottom ? y : y + 1)},
+                    top ? Real(-1) : Real(1), bottom ? Real(-1) : Real(1), width_,
+                    i >= fine_ ? flow_[at(i, c)] : total_[at(i, c)].row(y));
+            }
+        }
+    }
+
+    // A row of pixels from samples in the middle of 2 x 2 of them.
+    void interpolate_linearly(const Real *plane, Index y, bool odd, Real *out) {
+        const Index height = (s_.height + 1) / 2, width = (s_.width + 1) / 2;
+        const Index stride = padded_width<Real>(width), near = y / 2;
+        // The sample that comes after the last, or before the first, is the mirror image of one.
+        const Index far = reflect_coarse(y % 2 ? near + 1 : near - 1, s_.height);
+        const bool beyond = y % 2 ? near + 1 >= height : near == 0;
+        const Real *first = plane + near * stride + left_ / 2, *second = plane + far * stride + left_ / 2;
+        const Real share = odd && beyond ? Real(-0.25) : Real(0.25);
+        Real *row = pair_;
+        for (Index j = 0; j < half_width_; ++j)
+            row[j] = multiply_add(share, second[j], Real(0.75) * first[j]);
+        const Index before = reflect_coarse(-1, width_), after = reflect_coarse(half_width_, width_);
+        row[-1] = odd ? -row[before] : row[before];
+        row[half_width_] = odd ? -row[after] : row[after];
+        for (Index j = 0; j < half_width_; ++j) {
+            out[2 * j] = multiply_add(Real(0.25), row[j - 1], Real(0.75) * row[j]);
+            out[2 * j + 1] = multiply_add(Real(0.25), row[j + 1], Real(0.75) * row[j]);
+        }
     }
 
     // ---- the integration scale ----
@@ -503,6 +688,12 @@ class Tile {
     BlurScratch<Real> blur_{};
     Real *change_[2] = {};
     Resampler<Real> resampler_;
+    EigenRow<Real> bending_{};      // of J of the second order
+    Ring<Real> bent_[3];            // that J, before it is smoothed
+    Real *moments_[3] = {}, *pair_ = nullptr;
+    std::vector<Gated> gated_;
+    std::vector<Three<const Real *>> around_;
+    Index next_gated_ = 0, next_bent_ = 0;
     Ring<Real> structure_[3];       // J before it is smoothed
     Real *integrated_[3] = {}, *mixed_ = nullptr;
     bool started_ = false;

@@ -24,6 +24,9 @@ occur, for :math:`L = 1` and :math:`L = p = 1 - \cos\omega`, are at most :math:`
 :math:`p\,(t^2 + d^2)`. So the bound is one of
 :math:`Q = (1 + \rho)\, c(2\omega)^2 s^2 (t^2 + d^2) / 4` below :math:`\pi/2`, and of the same with
 :math:`1 + 1/\rho` above. The part of M's symbol that falls with the frequency is left out.
+Order two has :math:`L = p^2` as well, with the sum
+:math:`p^2 t^2 + (2 - p)^2 (p/2)\, d^2 \le p^2 (t^2 + d^2) + 2 p\, d^2`. The last part is tiny where
+:math:`c(2\omega)^2` is not, and is bounded by a number.
 
 **From samples to all frequencies.** Between samples at a distance h a function R exceeds the larger
 one by at most :math:`h^2/8\, \max|R''|`, and the second derivative is at most the sum of the
@@ -117,7 +120,9 @@ def _coarse_blurs(
         largest = squares[beyond] + _between_samples(squares)
         alias = (1 + 1 / _RHO) * _largest_product(largest_sampled**2, largest_gain, largest)
         below = _bound((1 + _RHO) * squares * sampled**2 * gain, last=count // 2)
-        bounds.append(below._replace(floor=max(below.floor, alias), aliases=True))
+        made = (1 + _RHO) * squares * sampled**2 * images**2 / 4
+        image = float(made[: count // 2 + 1].max()) + _between_samples(made)
+        bounds.append(below._replace(floor=max(below.floor, alias), aliases=True, images=image))
     return tuple(bounds)
 
 

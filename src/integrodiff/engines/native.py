@@ -14,6 +14,7 @@ from integrodiff.engines.certificate import stable_step_with_shortcuts
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
     TRUNCATION,
+    coarse_integration,
     shortcuts,
     with_same_left_out,
 )
@@ -135,7 +136,7 @@ class NativeProcess(Process):
         self._instruction_set = instruction_set
         self._compiled: dict[Any, Any] = {}
         self._tolerance = 2.0**-53 if exact else TRUNCATION
-        self._schedule = schedule_tuples(self.evolution, self._tolerance)
+        self._schedule = self._schedule_of(self.evolution)
 
     def like(self, evolution: Evolution) -> NativeProcess:
         """Return a process with other numbers that shares kernels, memory, and what is left out.
@@ -148,8 +149,20 @@ class NativeProcess(Process):
         # By the same factor, so that differences show what a number does.
         evolution = _with_step_times(evolution, self._cut)
         other.evolution = evolution
-        other._schedule = schedule_tuples(evolution, self._tolerance)
+        other._schedule = other._schedule_of(evolution)
         return other
+
+    def _schedule_of(self, evolution: Evolution) -> list[list[Any]]:
+        """Return the schedule as the compiled module takes it."""
+        found = schedule_tuples(evolution, self._tolerance)
+        if self._shortcuts is not None:
+            # The fused step smooths the structure tensor of order two on the coarse grid.
+            for tuples, terms in zip(found, evolution.schedule, strict=True):
+                tuples[1:] = [
+                    (*one[:-1], list(coarse_integration(term)))
+                    for one, term in zip(tuples[1:], terms[1:], strict=True)
+                ]
+        return found
 
     def release(self) -> None:
         """Give back the memory of images that are done; kernels are made again when needed."""

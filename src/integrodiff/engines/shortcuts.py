@@ -1,12 +1,14 @@
 """Which shortcuts the compiled engine takes, and the kernels that it needs for them.
 
-There are four, for a first-order term on Haar cells; other processes have the first alone. Each has
-its error here or in ``native/``.
+They are for a term of order one on Haar cells, or that and an anisotropic one of order two; other
+processes have the first alone. Each has its error here or in ``native/``.
 
 - Kernels are cut off where a mass of ``TRUNCATION`` is left, and normalised to sum one.
 - Scales from ``COARSE`` pixels on live on a grid of half the resolution.
 - A coarse scale whose flow is bounded by ``NEGLIGIBLE`` grey levels takes part in the structure
   tensor alone, or in nothing if the same bound holds for that.
+- The structure tensor of order two is smoothed on the coarse grid. Gates stay between zero and one,
+  so no bound depends on it.
 - The exponential has a relative error of 3e-6 (``native/simd/exponential.hpp``).
 
 The way back from each scale stays the adjoint of the way there, so the mean is still preserved. The
@@ -44,6 +46,7 @@ NEGLIGIBLE = 0.02
 
 _SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
 _INTERPOLATION_TAPS = 8
+_NARROWEST_VARIANCE = 4.0  # of an integration on the coarse grid
 _LONGEST_RADIUS = 24  # of the kernels that native/core/run.hpp allows
 
 Taps = tuple[float, ...]
@@ -68,9 +71,10 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
 
     ``span`` is from the lowest to the highest noise, relative to that of the evolution.
     """
-    if not all(len(terms) == 1 and _can_be_fused(terms[0]) for terms in evolution.schedule):
+    if not _can_be_fused(evolution):
         return None
-    evolution = without_negligible(evolution, span)
+    if len(evolution.terms(0)) == 1:
+        evolution = without_negligible(evolution, span)
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
     many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling.weights) > 2
@@ -78,7 +82,7 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
         discrete_gaussian(width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION)
         for width in increments(scales[:count])
     )
-    flows = any(plain(w) for (term,) in evolution.schedule for w in term.flux_weights[:count])
+    flows = any(plain(w) for term in evolution.all_terms() for w in term.flux_weights[:count])
     if not flows or max(len(taps) for taps in fine) > _LONGEST_RADIUS + 1:
         return None
     variances = [_SAMPLING_VARIANCE, *(scale**2 for scale in scales[count:])]
@@ -94,14 +98,40 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
     )
 
 
-def _can_be_fused(term: Term) -> bool:
-    """Whether the fused step knows a term: of order one on Haar cells, with a short integration."""
-    is_haar = isinstance(term.derivatives, HaarGradient)
-    return is_haar and len(_integration_kernel(term)) <= _LONGEST_RADIUS + 1
+def _can_be_fused(evolution: Evolution) -> bool:
+    """Whether the fused step knows the terms: order one, with or without an anisotropic order two.
+
+    Order one is that of the Haar cells. Kernels of integration scales must be short, that of order
+    two wide enough for the coarse grid.
+    """
+
+    def is_first(term: Term) -> bool:
+        is_haar = isinstance(term.derivatives, HaarGradient)
+        return is_haar and len(_integration_kernel(term)) <= _LONGEST_RADIUS + 1
+
+    def is_second(term: Term) -> bool:
+        is_hessian = term.derivatives.order == 2 and term.coupling.kind == "tensor"
+        wide = plain(term.coupling.integration_scale) ** 2 >= _NARROWEST_VARIANCE
+        return is_hessian and wide and len(coarse_integration(term)) <= _LONGEST_RADIUS + 1
+
+    known = all(
+        is_first(terms[0]) and all(is_second(term) for term in terms[1:2])
+        for terms in evolution.schedule
+    )
+    counts = {len(terms) for terms in evolution.schedule}
+    return known and counts in ({1}, {2})
 
 
 def _integration_kernel(term: Term) -> Taps:
     return discrete_gaussian(plain(term.coupling.integration_scale), TRUNCATION)
+
+
+def coarse_integration(term: Term) -> Taps:
+    """Return one half of the kernel that smooths a structure tensor on the coarse grid.
+
+    Binomial means of 4 x 4 pixels and linear interpolation each have a variance of 3/4.
+    """
+    return every_second_tap(plain(term.coupling.integration_scale) ** 2 - 1.5)
 
 
 def without_negligible(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Evolution:
@@ -115,6 +145,8 @@ def without_negligible(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Ev
 
 def with_same_left_out(evolution: Evolution, example: Evolution) -> Evolution:
     """Leave out of a process what was left out of a similar one by :func:`without_negligible`."""
+    if len(evolution.terms(0)) > 1:
+        return evolution
     while len(evolution.scales) > len(example.scales):
         evolution = _without_coarsest(evolution)
     if not any(plain(term.flux_weights[-1]) for (term,) in example.schedule):

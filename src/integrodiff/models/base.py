@@ -52,6 +52,9 @@ class Model(ABC):
 
     provenance: Mapping[str, Any]
 
+    share_of_bound: ClassVar[float] = 1.0
+    """Of the stable step size that a step may take."""
+
     @abstractmethod
     def _evolution(self, sigma: float) -> Evolution:
         """Return the process at a positive noise level with the step size as the law has it."""
@@ -64,7 +67,8 @@ class Model(ABC):
     def evolution(self, sigma: float) -> Evolution:
         """Return the diffusion process for the noise level ``sigma``; it is always stable.
 
-        Where the model's step size exceeds :meth:`stable_step`, the bound is taken.
+        Where the model's step size exceeds :meth:`stable_step`, the bound is taken, or the share
+        of it that is named by ``share_of_bound``.
 
         Warns
         -----
@@ -78,7 +82,7 @@ class Model(ABC):
             If the laws have no values at this noise level that can be computed with.
         """
         evolution = self._computable_evolution(sigma)
-        bound = stable_step_of(evolution)
+        bound = self.share_of_bound * stable_step_of(evolution)
         if evolution.tau <= bound * _ROUNDING:
             require_moderate_step(evolution, sigma)
             return evolution

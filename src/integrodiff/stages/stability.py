@@ -47,7 +47,7 @@ from integrodiff.stages._arrays import Scalar, plain
 from integrodiff.stages.domain import TAIL
 from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.operators import DerivativeOperator
-from integrodiff.stages.symbols import Interval, LinearSymbol, Symbol, Values
+from integrodiff.stages.symbols import Interval, Symbol, Values
 
 _FIRST_TOTAL, _RATIO = 0.01, 1 + 2.0**-10
 
@@ -71,12 +71,15 @@ class BlurBound(NamedTuple):
         k, A and :math:`\delta`.
     aliases : bool
         Whether the blur mixes frequencies, so that only the growing part of a symbol bounds it.
+    images : float
+        Bound of the squared part of the images of low frequencies, without its factor p/2.
     """
 
     decay: float
     gain: float = 1.0
     floor: float = 0.0
     aliases: bool = False
+    images: float = 0.0
 
 
 def stable_step(
@@ -243,8 +246,9 @@ def _shares(evolution: Evolution, blurs: Sequence[BlurBound]) -> tuple[list[_Sha
                 if not weight:
                     continue
                 symbol = term.derivatives.symbol(blur.decay, anisotropic=anisotropic)
-                if blur.aliases and isinstance(symbol, LinearSymbol):
-                    symbol = LinearSymbol(symbol.slope)
+                if blur.aliases:
+                    symbol, factor = symbol.on_coarse_grid()
+                    rests[row] += weight * factor * blur.images * (blur.gain + blur.floor)
                 column = columns.setdefault(_Share(blur.decay, symbol), len(columns))
                 found.append((row, column, weight * blur.gain**2))
                 left = 2 * blur.gain * blur.floor + blur.floor**2

@@ -33,6 +33,16 @@ class Symbol(ABC):
     def upper_bound(self, p: Interval, q: Interval) -> Values:
         """Return an upper bound on boxes of p and q, given as (low, high)."""
 
+    def on_coarse_grid(self) -> tuple[Symbol, float]:
+        r"""Return a bound for images that a coarse grid makes, and a factor.
+
+        Such an image has a part at :math:`\omega + \pi` beside each low frequency
+        :math:`\omega`, with 2 - p in place of p. The factor, times the bound ``images`` of
+        :class:`.stability.BlurBound`, is what that part adds to the bound.
+        See :mod:`integrodiff.engines.certificate`.
+        """
+        raise TypeError(f"{type(self).__name__} has no bound on coarse grids")
+
     def concavity(self, decay: float, totals: Values) -> Values | None:
         r"""Bound minus the second derivative of the decayed symbol along the line of its maxima.
 
@@ -67,6 +77,10 @@ class LinearSymbol(Symbol):
         bound = decay * (2 * slopes - decay * np.minimum(*ends))
         result: Values = np.maximum(bound, 0.0) * np.exp(-decay * low)
         return result
+
+    def on_coarse_grid(self) -> tuple[Symbol, float]:
+        """Return the growing part, which includes the images."""
+        return LinearSymbol(self.slope), 0.0
 
     def largest(self, decay: float) -> float:
         """Return the largest value of slope r e^{-kr}."""
@@ -107,3 +121,25 @@ class HigherSymbol(Symbol):
         """Bound each of its monotonous factors."""
         result: Values = largest_symbol(self.order, p, q)
         return result
+
+    def on_coarse_grid(self) -> tuple[Symbol, float]:
+        r"""Bound order two by :math:`4 (p + q)^2`.
+
+        The image of :math:`p^2` is at most :math:`(2 - p)^2\, p / 2 \le 2 p`, and
+        :math:`4 (2 p + 2 q) \le 32`.
+        """
+        return (SquareSymbol(), 32.0) if self.order == 2 else super().on_coarse_grid()
+
+
+@dataclass(frozen=True)
+class SquareSymbol(Symbol):
+    """``4 (p + q)^2``."""
+
+    def value(self, p: Values, q: Values) -> Values:
+        """Return the symbol at p and q."""
+        result: Values = 4 * (p + q) ** 2
+        return result
+
+    def upper_bound(self, p: Interval, q: Interval) -> Values:
+        """Return the value at the upper ends."""
+        return self.value(p[1], q[1])
