@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,27 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], dict[str, Any], tuple[int, ...], str]]
         "RGB",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    "description",
+    ['{"shape": [3, 20, 24], "truncated": true}', '{"truncated": true, "shape": [3, 20, 24]}'],
+)
+def test_pages_stored_without_tags_by_any_version_of_tifffile(
+    tmp_path: Path, description: str
+) -> None:
+    samples = values(3, 20, 24, dtype="uint16")
+    options = LAYOUTS["one page for all"][1]
+    tifffile.imwrite(tmp_path / "in.tif", samples, **options)
+    raw = (tmp_path / "in.tif").read_bytes()
+    found = re.search(rb'\{[^}]*"truncated"[^}]*\}', raw)
+    assert found
+    assert len(found[0]) == len(description)
+    (tmp_path / "in.tif").write_bytes(raw.replace(found[0], description.encode()))
+    assert write_image(tmp_path / "out.tif", read_image(tmp_path / "in.tif")) == ()
+    with tifffile.TiffFile(tmp_path / "out.tif") as file:
+        assert file.series[0].kind == "shaped"
+        assert np.array_equal(file.asarray(), samples)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

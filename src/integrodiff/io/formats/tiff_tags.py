@@ -134,7 +134,8 @@ def _exif(page: TiffPage) -> Iterator[tuple[int, Directory]]:
 
 def _description(text: bytes) -> bytes:
     """Return a description; tifffile's own no longer says that pages are stored without tags."""
-    if not (text.startswith(b'{"shape"') and b'"truncated"' in text):
+    # Versions of tifffile differ in the order of the two.
+    if not (text.startswith((b'{"shape"', b'{"truncated"')) and b'"truncated"' in text):
         return text
     content = json.loads(text.rstrip(b"\0"))
     content.pop("truncated", None)
