@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from integrodiff import MODEL_NAMES, Denoiser
 
@@ -21,7 +23,7 @@ SQUARE, COLUMN, ROW = (316, 316), (100_000, 1), (1, 100_000)
 
 def seconds(denoiser: Denoiser, shape: tuple[int, int], dtype: type) -> tuple[float, float]:
     """Return the processor time and the time on the clock of one image."""
-    image = np.random.default_rng(0).normal(128, 25, shape).astype(dtype)
+    image: NDArray[Any] = np.random.default_rng(0).normal(128, 25, shape).astype(dtype)
     processor, clock = time.process_time(), time.perf_counter()
     denoiser(image)
     return time.process_time() - processor, time.perf_counter() - clock

@@ -351,7 +351,7 @@ def test_records_of_two_batches_describe_their_own_outputs(
 
     def write_and_wait(*arguments: Any) -> None:
         write_record(*arguments)
-        words = [*COMMAND, "denoise", two.parent, out, *options]
+        words = [*COMMAND, "denoise", str(two.parent), str(out), *options]
         others.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
         with suppress(subprocess.TimeoutExpired):
             others[0].wait(15)

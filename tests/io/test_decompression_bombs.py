@@ -529,7 +529,7 @@ def dicom(path: Path, frame: bytes, syntax: str, kind: str = "MONOCHROME2") -> N
     dataset.PlanarConfiguration = 0
     dataset.PixelData = encapsulate([frame], has_bot=False)
     dataset["PixelData"].VR = "OB"
-    dataset.file_meta.TransferSyntaxUID = syntax
+    dataset.file_meta.TransferSyntaxUID = pydicom.uid.UID(syntax)
     dataset.save_as(path)
 
 
