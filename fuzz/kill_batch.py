@@ -210,10 +210,12 @@ def torture(
             rng.uniform(0, seconds / 4) if early else 10 * seconds, there + more, target, process
         )
         time.sleep(rng.uniform(0, 0.02))
-        if process.poll() is None:
+        if in_time := process.poll() is None:
             hits += 1
             kill(process, number)
         findings += check_killed(process, number, target)
+        if not in_time:  # all is done; begin anew
+            shutil.rmtree(target)
     final = start(source, target, report, jobs)
     if (code := final.wait()) != (SOME_FAILED if bad else 0):
         findings.append(f"the batch after {number.name} ends with the exit code {code}")
@@ -233,6 +235,7 @@ def main() -> None:
     parser.add_argument("--hostile", type=int, default=50, help="how many of them mean harm")
     parser.add_argument("--kills", type=int, default=20, help="number of kills by each signal")
     parser.add_argument("--jobs", type=int, default=2, help="files at the same time")
+    parser.add_argument("--signal", action="append", help="such as SIGTERM; by default all four")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -248,7 +251,8 @@ def main() -> None:
             flush=True,
         )
         findings = []
-        for number in SIGNALS:
+        wanted = arguments.signal or [number.name for number in SIGNALS]
+        for number in (number for number in SIGNALS if number.name in wanted):
             hits, found = torture(
                 number, arguments.kills, source, folder, expected, bad, seconds, arguments.jobs
             )
