@@ -49,8 +49,8 @@ class Step:
 
 StepCallback: TypeAlias = Callable[[Step], object]
 
-_BAND = 64
-"""Rows that are converted at a time."""
+_BAND, _BAND_PIXELS = 64, 2**16
+"""Rows that are converted at a time, and pixels if rows are short."""
 
 _LARGE = 2**22
 """Bytes of an image from which on the memory of an engine is given back after each use.
@@ -175,7 +175,7 @@ class _Stations:
         channel, dtype = self.channel, computing_dtype(plane.dtype)
         wanted = len(range(*samples.indices(1 if plane.ndim == 2 else plane.shape[-1])))
         image = np.empty((wanted, *plane.shape[:2]), dtype)
-        for rows in _row_bands(len(plane)):
+        for rows in _row_bands(*plane.shape[:2]):
             band = _working(plane[rows])
             if channel.photons is not None:
                 band = channel.photons.stabilise(band)
@@ -188,7 +188,7 @@ class _Stations:
     def backward(self, image: FloatImage, dimensions: int) -> FloatImage:
         """Invert :meth:`forward` in place; ``dimensions`` is 3 for a plane with samples, else 2."""
         channel = self.channel
-        for rows in _row_bands(image.shape[1]):
+        for rows in _row_bands(*image.shape[1:]):
             band = np.divide(image[:, rows], image.dtype.type(channel.factor))
             image[:, rows] = channel.space.mixed(band)
         plane = image[0] if dimensions == 2 else np.moveaxis(image, 0, -1)
@@ -279,10 +279,11 @@ def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _bands(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
     """Iterate over corresponding bands of rows, so that temporary arrays stay small."""
-    for rows in _row_bands(len(arrays[0])):
+    for rows in _row_bands(*arrays[0].shape[:2]):
         yield tuple(array[rows] for array in arrays)
 
 
-def _row_bands(height: int) -> Iterator[slice]:
+def _row_bands(height: int, width: int) -> Iterator[slice]:
     """Iterate over the bands of an image."""
-    return (slice(first, first + _BAND) for first in range(0, height, _BAND))
+    rows = max(_BAND, _BAND_PIXELS // max(1, width))
+    return (slice(first, first + rows) for first in range(0, height, rows))

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -223,26 +224,30 @@ def test_suffix_of_255_bytes(tmp_path: Path) -> None:
     assert path.read_text() == "{}"
 
 
-def test_many_nested_folders(tmp_path: Path) -> None:
-    nested(tmp_path / "in", 1500, "d")
-    code, message = denoise(tmp_path / "in", tmp_path / "out", "--recursive")
-    assert code == DONE, message
-    deep = "/".join(["d"] * 1500)
-    results = (f"{deep}/bottom.png", "top.png")
-    assert all((tmp_path / "out" / name).is_file() for name in results)
-    code, message = denoise(f"{tmp_path}/in/**/*.png", tmp_path / "again")
-    assert code == DONE, message
-    assert all((tmp_path / "again" / name).is_file() for name in results)
-    for folder in ("in", "out", "again"):  # pytest could not
-        subprocess.run(["/bin/rm", "-rf", tmp_path / folder], check=True)
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder, and remove it, which the standard library cannot if it is too deep."""
+    yield tmp_path
+    subprocess.run(["/bin/rm", "-rf", tmp_path], check=True)
 
 
-def test_folders_deeper_than_a_path_can_be_long(tmp_path: Path) -> None:
-    nested(tmp_path / "in", 1500, "ddd")
-    code, message = denoise(tmp_path / "in", tmp_path / "out", "--recursive")
+def test_many_nested_folders(deep: Path) -> None:
+    nested(deep / "in", 1500, "d")
+    code, message = denoise(deep / "in", deep / "out", "--recursive")
+    assert code == DONE, message
+    bottom = "/".join(["d"] * 1500)
+    results = (f"{bottom}/bottom.png", "top.png")
+    assert all((deep / "out" / name).is_file() for name in results)
+    code, message = denoise(f"{deep}/in/**/*.png", deep / "again")
+    assert code == DONE, message
+    assert all((deep / "again" / name).is_file() for name in results)
+
+
+def test_folders_deeper_than_a_path_can_be_long(deep: Path) -> None:
+    nested(deep / "in", 1500, "ddd")
+    code, message = denoise(deep / "in", deep / "out", "--recursive")
     assert code == INPUT, message
     assert "cannot be looked into: File name too long" in message
-    subprocess.run(["/bin/rm", "-rf", tmp_path / "in"], check=True)
 
 
 def nested(folder: Path, depth: int, name: str) -> None:
@@ -346,7 +351,7 @@ def test_records_of_two_batches_describe_their_own_outputs(
 
     def write_and_wait(*arguments: Any) -> None:
         write_record(*arguments)
-        words = [*COMMAND, "denoise", two.parent, out, *options]
+        words = [*COMMAND, "denoise", str(two.parent), str(out), *options]
         others.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
         with suppress(subprocess.TimeoutExpired):
             others[0].wait(15)

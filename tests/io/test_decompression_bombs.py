@@ -450,11 +450,11 @@ def test_length_of_metadata_of_jpeg(tmp_path: Path, kind: int | None) -> None:
     path = tmp_path / "in.jpg"
     if kind is None:  # what is no segment is passed over byte by byte
         whole = jpeg()
-        path.write_bytes(whole[:2] + bytes(2**26) + whole[2:])
+        path.write_bytes(whole[:20] + bytes(2**24) + whole[20:])
     else:
         names = {0xE1: b"http://ns.adobe.com/xap/1.0/\0", 0xE2: b"ICC_PROFILE\0\1\1"}
         path.write_bytes(jpeg(*[(kind, names[kind] + bytes(65_000))] * 1900))
-    check_refused(path, "metadata")
+    check_refused(path, "bytes of metadata" if kind else "bytes in between its metadata")
 
 
 def webp_of(pixels: tuple[int, int] = (64, 64)) -> tuple[bytes, bytes]:
@@ -529,7 +529,7 @@ def dicom(path: Path, frame: bytes, syntax: str, kind: str = "MONOCHROME2") -> N
     dataset.PlanarConfiguration = 0
     dataset.PixelData = encapsulate([frame], has_bot=False)
     dataset["PixelData"].VR = "OB"
-    dataset.file_meta.TransferSyntaxUID = syntax
+    dataset.file_meta.TransferSyntaxUID = pydicom.uid.UID(syntax)
     dataset.save_as(path)
 
 
@@ -593,7 +593,7 @@ def test_long_element_of_dicom(tmp_path: Path) -> None:
     """It claims four gigabytes, which are not there; the memory is not to blame."""
     whole = (FOLDER / "explicit.dcm").read_bytes()
     end = 144 + struct.unpack_from("<I", whole, 140)[0]
-    element = struct.pack("<HH2sHI", 8, 5, b"OB", 0, 2**32 - 18)
+    element = struct.pack("<HH2sHI", 9, 0x1001, b"OB", 0, 2**32 - 18)
     (tmp_path / "in.dcm").write_bytes(whole[:end] + element + whole[end:])
     check_refused(
         tmp_path / "in.dcm",

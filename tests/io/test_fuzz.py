@@ -17,6 +17,7 @@ FUZZ = Path(__file__).parents[2] / "fuzz"
     [
         ("readers.py", ["--count", "500", "--seed", "99"]),
         ("kill.py", ["--count", "3", "--pages", "20"]),
+        ("kill_batch.py", ["--files", "20", "--hostile", "11", "--kills", "1", "--jobs", "1"]),
         ("models.py", ["--count", "200", "--seed", "99"]),
     ],
 )
@@ -35,6 +36,8 @@ def test_script_finds_nothing(script: str, options: list[str]) -> None:
         assert "200 files, 0 findings" in done.stdout
         assert "refused as a file" in done.stdout
         assert "denoised" in done.stdout
+    elif script == "kill_batch.py":
+        assert done.stdout.count("killed 1 times, 0 findings") == 4
     else:
         lines = [line for line in done.stdout.splitlines() if "too late" not in line]
         assert sum(int(line.split()[0]) for line in lines) == 3

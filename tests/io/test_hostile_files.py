@@ -9,6 +9,7 @@ import pickle
 import shutil
 import struct
 import subprocess
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numcodecs
 import numpy as np
 import pydicom
 import pytest
+import tifffile
 import zarr
 from foreign_files import FOLDER
 from image_samples import HEIGHT, WIDTH, png_bytes, values
@@ -26,9 +28,7 @@ from PIL import Image
 from zarr.codecs import BloscCodec
 
 from integrodiff.errors import ImageFileError
-from integrodiff.io import (
-    read_image,
-)
+from integrodiff.io import create_image, open_image, read_image
 
 PIXELS = values(2, 9, 11, dtype="uint16")
 HUGE_CHUNKS = {"name": "regular", "configuration": {"chunk_shape": [2**20] * 3}}
@@ -187,6 +187,53 @@ def test_zarr_metadata(tmp_path: Path, changes: dict[str, Any], message: str) ->
         read_image(path)
 
 
+def copied(source: Path, target: Path) -> None:
+    with open_image(source) as image, create_image(target, image.header) as copy:
+        for page in image.pages():
+            copy.write(page)
+
+
+@pytest.mark.parametrize("name", ["fill_value", "order"])
+def test_incomplete_metadata_of_zarr_2(tmp_path: Path, name: str) -> None:
+    """Those of a smaller level are not needed to read the image, but to write another."""
+    path = tmp_path / "in.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    for level in (0, 1):
+        group.create_array(str(level), data=PIXELS[0][:: 2**level, :: 2**level])
+    levels = [{"path": "0"}, {"path": "1"}]
+    image: Any = {"axes": [{"name": "y"}, {"name": "x"}], "datasets": levels}
+    group.attrs["multiscales"] = [{"version": "0.4", **image}]
+    content = json.loads((path / "1" / ".zarray").read_text())
+    del content[name]
+    (path / "1" / ".zarray").write_text(json.dumps(content))
+    with pytest.raises(ImageFileError, match=r"damaged|cannot be decoded"):
+        copied(path, tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+
+
+def test_unknown_dtype_of_zarr_2(tmp_path: Path) -> None:
+    path = zarr_array(tmp_path / "in.zarr", zarr_format=2, compressors=numcodecs.Zlib())
+    edit(path / ".zarray", dtype="Uu2")
+    with pytest.raises(ImageFileError, match="no known type"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("name", [".zattrs", ".zgroup", "0/.zarray", "0/.zattrs"])
+def test_metadata_of_zarr_2_that_are_a_link(tmp_path: Path, name: str) -> None:
+    """What lies elsewhere would be copied to the result."""
+    path, foreign = tmp_path / "in.zarr", tmp_path / "private.json"
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    array = group.create_array("0", data=PIXELS[0])
+    image: Any = {"axes": [{"name": "y"}, {"name": "x"}], "datasets": [{"path": "0"}]}
+    group.attrs["multiscales"] = [{"version": "0.4", **image}]
+    array.attrs["a"] = 1
+    (path / name).rename(foreign)
+    edit(foreign, secret=1)
+    (path / name).symlink_to(foreign)
+    with pytest.raises(ImageFileError, match="leads out of its folder"):
+        copied(path, tmp_path / "out.zarr")
+
+
 def test_folders_that_are_no_image(tmp_path: Path) -> None:
     with pytest.raises(ImageFileError, match="is a folder without a Zarr image"):
         read_image(tmp_path)
@@ -264,6 +311,56 @@ def test_every_cut_is_refused(tmp_path: Path, name: str) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(ImageFileError):
             read_image(path)
+
+
+def test_elements_of_dicom_that_cannot_be_written(tmp_path: Path) -> None:
+    """The library puts a traceback into its message."""
+    with open_image(FOLDER / "explicit.dcm") as image:
+        own: Any = image.header.metadata.own
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            own.dataset.add_new(0x00091001, "LO", [object()])
+        with pytest.raises(ImageFileError, match="cannot be written again") as caught:
+            create_image(tmp_path / "out.dcm", image.header)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["TransferSyntaxUID", "PhotometricInterpretation"])
+def test_dicom_says_odd_things(tmp_path: Path, name: str) -> None:
+    """They appear in the message, but are short and without control characters."""
+    dataset = pydicom.dcmread(FOLDER / "explicit.dcm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        odd = "1.2" + "\n\x1b[2J" * 200
+        setattr(dataset.file_meta if name.startswith("T") else dataset, name, odd)
+        dataset.save_as(tmp_path / "in.dcm", implicit_vr=False, little_endian=True)
+    with pytest.raises(ImageFileError, match="has pixels") as caught:
+        read_image(tmp_path / "in.dcm")
+    assert str(caught.value).removeprefix(str(tmp_path)).isprintable()
+    assert len(str(caught.value)) < 500
+
+
+# ---- TIFF ----
+
+
+@pytest.mark.parametrize("tag", [259, 262, 273, 279, 317, 338])
+@pytest.mark.parametrize("kind", [2, 3, 5])
+def test_tags_with_other_values(tmp_path: Path, tag: int, kind: int) -> None:
+    """Tags that hold one number have several, or text, or fractions."""
+    path = tmp_path / "in.tif"
+    tifffile.imwrite(path, PIXELS[0], compression="zlib", predictor=True, extrasamples=())
+    data = bytearray(path.read_bytes())
+    (place,) = struct.unpack_from("<I", data, 4)
+    (number,) = struct.unpack_from("<H", data, place)
+    for at in range(place + 2, place + 2 + 12 * number, 12):
+        if struct.unpack_from("<H", data, at)[0] == tag:
+            struct.pack_into("<HI", data, at + 2, kind, 2)
+    path.write_bytes(data)
+    try:
+        read_image(path)
+    except ImageFileError as error:
+        assert len(str(error)) < 500  # noqa: PT017 - some of them do no harm
 
 
 # ---- pictures ----

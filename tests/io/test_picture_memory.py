@@ -52,7 +52,7 @@ def peak_memory(source: Path, target: Path, *options: str, terminal: bool) -> in
 
 def _read_all(descriptor: int) -> bytes:
     """Return what is written to a terminal until its other end is closed."""
-    parts = []
+    parts: list[bytes] = []
     while True:
         try:
             part = os.read(descriptor, 2**16)

@@ -54,8 +54,8 @@ _MOST_PATCHES = 2**18
 # The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
 _CLIPPED_PART = 0.002
 _CLASSES = 8
-# Rows of patches, and patches, that are worked on at a time.
-_BAND, _BLOCK = 32, 2**14
+# Pixels, and patches, that are worked on at a time.
+_BAND_PIXELS, _BLOCK = 2**17, 2**14
 
 
 def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> float | Floats:
@@ -266,8 +266,9 @@ def patches_of(
     patches = np.empty((len(rows) * len(columns), _DIMENSION))
     texture = np.empty(len(patches))
     found = 0
-    for first in rows[::_BAND]:
-        band = image[first : first + (_BAND - 1) * stride + SIDE].astype(np.float64)
+    together = max(1, _BAND_PIXELS // (stride * image.shape[1]))
+    for first in rows[::together]:
+        band = image[first : first + (together - 1) * stride + SIDE].astype(np.float64)
         band -= smallest
         band /= span
         some, textures = _patches_of_band(band, stride)

@@ -19,11 +19,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 if TYPE_CHECKING:
     from integrodiff.cli._one_file import Settings
 
@@ -110,7 +105,9 @@ def alone_with(path: Path) -> Iterator[None]:
         The record; its folder is made.
     """
     make_folders(path.parent)
-    if fcntl is None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
         yield
         return
     descriptor = os.open(path.parent, os.O_RDONLY)

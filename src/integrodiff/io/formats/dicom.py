@@ -11,13 +11,15 @@ from __future__ import annotations
 import io
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from pydicom import Dataset, Sequence, dcmread, dcmwrite
 from pydicom.datadict import keyword_for_tag
 from pydicom.errors import BytesLengthException, InvalidDicomError
@@ -131,8 +133,11 @@ class Reader(ImageReader):
         )
 
     def _read_pages(self) -> Iterator[Page]:
-        with BoundedFile(self.path) as stream, BoundedFile(self.path) as again:
-            frames = iter_pixels(stream)
+        with (
+            BoundedFile(self.path) as stream,
+            BoundedFile(self.path) as again,
+            closing(cast("Generator[NDArray[Any], None, None]", iter_pixels(stream))) as frames,
+        ):
             checked = checked_frames(again, self.header.pages, self.header.size)
             while True:
                 if self._compressed:

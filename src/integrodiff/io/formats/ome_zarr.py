@@ -399,6 +399,15 @@ def _folder_notes(root: Path, image: dict[str, Any]) -> tuple[str, ...]:
     return (f"folders of the Zarr image that are not carried over: {', '.join(more)}",)
 
 
+def _write_metadata(folder: Path, files: dict[str, Any], dtype: np.dtype[Any]) -> None:
+    """Write the metadata of groups and arrays, the latter with another dtype."""
+    for name, content in files.items():
+        if name.endswith((".zarray", "zarr.json")):
+            _set_dtype(content, dtype)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
+
+
 def _first_line(error: Exception) -> str:
     """Return the message of an error, without what follows in further lines."""
     return next(iter(str(error).splitlines()), type(error).__name__)[:200]
@@ -419,12 +428,8 @@ class Writer(ImageWriter):
         if self._image is not None:
             self._image["datasets"] = self._image["datasets"][: 1 + len(own.smaller)]
             self._by_mean = self._method_of_levels(own)
-        for name, content in files.items():
-            if name.endswith((".zarray", "zarr.json")):
-                _set_dtype(content, header.dtype)
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
         try:
+            _write_metadata(path, files, header.dtype)
             self._levels = [
                 zarr.open_array(LocalStore(path / level), mode="r+")
                 for level in (own.array, *own.smaller)

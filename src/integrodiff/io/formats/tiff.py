@@ -294,7 +294,7 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
             "has one bit per pixel. That is a mask or a drawing, not an image with Gaussian "
             "noise; convert it to 8-bit grey first if you mean it",
         )
-    name = getattr(page.compression, "name", str(page.compression))
+    name = getattr(page.compression, "name", str(page.compression))[:40]
     if page.compression not in _COMPRESSIONS:
         raise refusal(
             path,
