@@ -41,6 +41,7 @@ REFERENCE = 30.0
 THETA = 0.15
 LARGEST_SCALE = math.log(10.0)
 SMALLEST_CONTRAST = 0.02  # of the deep model, in noise levels
+INTEGRATION_LIMITS = ((0.0, 100.0), (0.0, 100.0))  # of its integration scales, for each order
 DECIBELS = 10 / math.log(10)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 COMPILE = DEVICE.type == "cuda"
@@ -811,7 +812,8 @@ class Deep:
         if "rho" in self.options:
             t = (2 * (p["rho"] + p["rho_exponents"] * log)).exp()
             t = t.expand(len(levels), self.steps, 2).permute(2, 1, 0)
-            rho = list(t)
+            limits = INTEGRATION_LIMITS
+            rho = [x.clamp(low**2, high**2) for x, (low, high) in zip(t, limits, strict=True)]
         mix = torch.zeros(self.steps, 2, device=DEVICE)
         if "mix" in self.options:
             mix = p["mix"].clamp(-0.9, 1.0)
