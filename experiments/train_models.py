@@ -11,7 +11,8 @@ phases. In the first, every fourth crop is held out; decisions are made by the P
 second, it goes on with all crops at a lower rate. Of several starts the one that is best on the
 held-out crops is kept. A killed run goes on from OUT.json.state when its command is repeated.
 
-``export`` writes the model file of the package. ``test`` measures PSNR and SSIM on the test crops,
+``export`` writes the model file of the package; from ``results/accuracy-trials.json`` it takes the
+law or the deep model that the trials found. ``test`` measures PSNR and SSIM on the test crops,
 for a model that is finished.
 """
 
@@ -388,28 +389,63 @@ def as_deep_model(document: dict[str, Any]) -> Any:
     )
 
 
+IN_TRIALS = {"plus": (1, "11 + rho_e"), "fast": (2, "rho-law")}
+"""Where the trials have the laws: round and variant."""
+
+
+def of_trials(document: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a law, or the deep model without mix and pull, as the trials found it."""
+    if name == "deep":
+        group = found = document["deep"][1]
+    else:
+        number, variant = IN_TRIALS[name]
+        group = document["compact"][number]
+        found = next(v for v in group["variants"] if v["name"] == variant)
+    names = ("iterations", "crop", "crops_per_step", "rate", "seed", "options")
+    return {
+        **found,
+        "steps": group["steps"],
+        "settings": {k: group[k] for k in names if k in group},
+        "seconds": group["gpu_seconds_in_all"],
+        "held_out": found["held_out_psnr"],
+    }
+
+
 def export_command(a: argparse.Namespace) -> None:
-    """Write the model file of a finished run."""
+    """Write the model file of a finished run, or of the trials."""
     from dataclasses import replace
 
+    from integrodiff.learning import CleanImages, bsds500
     from integrodiff.models import save_model
 
     document = json.loads(a.run_file.read_text())
-    run = document if "channels" in document else best_of(document)[a.law]
-    model = as_deep_model(run) if "channels" in document else as_compact_model(run)
-    provenance = {
+    images, trial = bsds500("train", a.data), "deep" in document
+    run = document
+    if trial:
+        run = of_trials(document, a.law)
+        kept = [k for k in range(len(images)) if k % 4 != 3]
+        names = tuple(images.names[k] for k in kept)
+        images = CleanImages(images.pixels[kept], names, f"{images.source}, without every fourth")
+    elif "channels" not in document:
+        run = {**document, **best_of(document)[a.law]}
+    model = as_deep_model(run) if "channels" in run else as_compact_model(run)
+    provenance: dict[str, Any] = {
         "status": "trained",
-        "recipe": "experiments/train_models.py",
-        "data": "BSDS500 train, grey crops of 256 x 256",
-        "images": 200,
-        "data_sha256": json.loads(RESULTS.read_text())["data_sha256"],
+        "recipe": f"experiments/{'accuracy_trials' if trial else 'train_models'}.py",
+        "data": images.source,
+        "images": len(images),
+        "data_sha256": images.fingerprint,
         "noise_levels": list(LEVELS),
         "loss": "psnr",
         "method": "Adam, reverse mode",
-        "settings": document["settings"],
+        "training": run["settings"],
         "psnr_on_held_out_images": {k: round(v, 4) for k, v in run["held_out"].items()},
-        "psnr_on_training_images": {k: round(v, 4) for k, v in run["training"].items()},
-        "seconds": document["seconds"],
+    }
+    if "training" in run:
+        found = {k: round(v, 4) for k, v in run["training"].items()}
+        provenance["psnr_on_training_images"] = found
+    provenance |= {
+        "seconds": run["seconds"],
         "date": a.date,
         "versions": {"torch": "2.11.0+cu130", "device": "NVIDIA H200"},
     }
@@ -531,7 +567,8 @@ def main() -> None:
     one = commands.add_parser("export", help="write a model file")
     one.add_argument("run_file", type=Path)
     one.add_argument("model_file", type=Path)
-    one.add_argument("--law", help="of compact runs")
+    one.add_argument("--law", help="of compact runs and of the trials")
+    one.add_argument("--data", type=Path, help="folder that holds bsds500")
     one.add_argument("--date", default=time.strftime("%Y-%m-%d"))
     one.set_defaults(run=export_command)
     one = commands.add_parser("test", help="measure a finished model on the test crops")

@@ -94,6 +94,113 @@ def test_wrong_numbers_are_refused(changes: dict[str, Any], message: str) -> Non
         replace(deep(), **changes)
 
 
+def anisotropic(weight: float = 0.2, seed: int | None = None) -> DeepDiffusion:
+    """Return a model with all that is optional: laws with curvature, couplings of each step."""
+    channels = (Channel(1, 0.3), Channel(1, 1.5), Channel(2, 0.0), Channel(2, 0.8))
+    count = STEPS * len(channels)
+    rng = np.random.default_rng(seed)
+    factors = np.ones(count) if seed is None else rng.choice([0.0, 1.0, 5.0], count)
+    return DeepDiffusion(
+        channels=channels,
+        steps=STEPS,
+        weights=tuple(weight * factors),
+        contrasts=tuple(np.linspace(0.1, 1.0, count)),
+        weight_exponents=(0.3, 0.0, -0.5, 0.1),
+        contrast_exponents=(0.1, 0.0, -0.2, 0.0),
+        couplings=tuple(np.linspace(0.5, 2.0, count)),
+        weight_curvatures=(0.1, 0.0, -0.1, 0.05),
+        contrast_curvatures=(-0.05, 0.0, 0.1, 0.0),
+        integration_scales=(0.8, 2.0, 1.1, 0.0, 3.0, 4.0),
+        integration_exponents=(0.3, -0.2),
+        anisotropic=True,
+        smallest_contrast=0.02,
+    )
+
+
+class TestOptionalParts:
+    """The anisotropic second order, integration scales, curvatures, couplings of each step."""
+
+    @pytest.mark.parametrize("sigma", [2.0, 25.0, 100.0])
+    @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 9), (2, 9, 1), (1, 17, 70), (3, 33, 5)])
+    def test_engines_agree(self, shape: tuple[int, ...], sigma: float) -> None:
+        image = np.random.default_rng(0).normal(128, 60, shape)
+        expected = run(anisotropic(), "numpy", image, sigma)
+        for engine in RUNNABLE_ENGINES:
+            found = run(anisotropic(), engine, image, sigma)
+            np.testing.assert_allclose(found, expected, atol=1e-9, rtol=0)
+            single = run(anisotropic(), engine, image.astype(np.float32), sigma)
+            np.testing.assert_allclose(single, expected, atol=1e-2, rtol=0)
+
+    @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
+    @given(
+        image=images(largest=6),
+        seed=st.integers(0, 1000),
+        weight=st.floats(0, 1e3),
+        sigma=st.sampled_from([2.0, 25.0, 100.0]),
+    )
+    def test_the_norm_never_grows(
+        self, engine: str, image: Any, seed: int, weight: float, sigma: float
+    ) -> None:
+        result = run(anisotropic(weight, seed), engine, image, sigma)
+        assert np.linalg.norm(result) <= np.linalg.norm(image) * (1 + 1e-5) + 1e-3
+        assert result.mean() == pytest.approx(image.mean(), abs=1e-6)
+
+    def test_laws(self) -> None:
+        model, log = anisotropic(), np.log(100 / 30)
+        evolution = model.evolution(100.0)
+        for step in range(STEPS):
+            first, second = evolution.terms(step)
+            assert first.coupling.kind == second.coupling.kind == "tensor"
+            rho = np.reshape(model.integration_scales, (STEPS, 2))[step]
+            assert first.coupling.integration_scale == pytest.approx(rho[0] * np.exp(0.3 * log))
+            assert second.coupling.integration_scale == pytest.approx(rho[1] * np.exp(-0.2 * log))
+            m = step * 4  # the first channel, of order one at the second of all scales
+            assert first.diffusivity.contrasts[1] == pytest.approx(
+                100 * model.contrasts[m] * np.exp(0.1 * log - 0.05 * log**2)
+            )
+            weight = model.weights[m] * np.exp(0.3 * log + 0.1 * log**2)
+            assert first.coupling.weights[1] == pytest.approx(weight * model.couplings[m])
+
+    def test_contrasts_have_a_floor(self) -> None:
+        tiny = replace(anisotropic(), contrasts=(1e-6,) * 12)
+        for terms in tiny.evolution(30.0).schedule:
+            assert all(c in (1.0, 0.6) for term in terms for c in term.diffusivity.contrasts)
+            assert any(term.flux_weights[1] for term in terms)
+
+    def test_files(self) -> None:
+        model = anisotropic()
+        assert model_from_json(model_to_json(model)) == model
+        assert model.number_count() == 4 + 3 * 12 + 4 * 4 + 6 + 2
+        assert "anisotropic" not in model_to_json(deep())
+        assert "curvatures" not in model_to_json(deep())
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"couplings": (1.0,) * 5}, "couplings must have 12 values"),
+            ({"weight_curvatures": (1.0,)}, "weight_curvatures must have 4 values"),
+            ({"integration_scales": (1.0,)}, "integration_scales must have 6 values"),
+            ({"integration_exponents": ()}, "integration_exponents must have 2 values"),
+            ({"integration_scales": (-1.0,) * 6}, "must not be negative"),
+            ({"smallest_contrast": -0.1}, "must not be negative"),
+        ],
+    )
+    def test_wrong_numbers_are_refused(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            replace(anisotropic(), **changes)
+        with pytest.raises(TypeError, match="anisotropic must be a bool"):
+            replace(anisotropic(), anisotropic=1)
+
+    def test_the_old_descent_refuses_it(self) -> None:
+        pytest.importorskip("torch")
+        from integrodiff.learning import CleanImages
+        from integrodiff.learning.descent import descend
+
+        clean = CleanImages(np.zeros((1, 8, 8), np.float32), ("a",), "zeros")
+        with pytest.raises(ValueError, match=r"take experiments/train_models\.py"):
+            descend(anisotropic(), clean, (25.0,))
+
+
 class TestDescent:
     @pytest.fixture
     def training(self) -> dict[str, Any]:
