@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,8 @@ from integrodiff.colour import Colour
 from integrodiff.engines import Process, get_engine
 from integrodiff.models import MODEL_NAMES, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
-from integrodiff.request import Noise, Request, Sigma, Source, resolve
+from integrodiff.request import Noise, Request, ResolvedChannel, Sigma, Source, resolve
+from integrodiff.validity import Mask
 
 
 def denoise(
@@ -32,6 +33,7 @@ def denoise(
     as_float: bool = False,
     exact: bool = False,
     threads: int | None = None,
+    mask: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
     callback: StepCallback | None = None,
 ) -> NDArray[Any]:
@@ -41,7 +43,8 @@ def denoise(
     ----------
     image : array_like
         Grey image (rows, columns), or an image with further axes that ``axes`` or
-        ``channel_axis`` describes. Integer or real floating point, without NaN or infinity.
+        ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
+        invalid, and so are the masked pixels of a masked array, which comes back as one.
     sigma : float, sequence of float, or array, optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image. Zero
@@ -87,6 +90,10 @@ def denoise(
     threads : int, optional
         Number of threads of the engine ``native``. By default the environment variable
         ``INTEGRODIFF_THREADS``, or one per processor.
+    mask : array of bool, optional
+        True at valid pixels: in the shape of the image without its axis S, or one that broadcasts
+        to it, or rows and columns alone. Invalid pixels come back as they were and influence
+        neither valid ones nor what is estimated. A pixel is invalid if one of its samples is.
     out : ndarray, optional
         Array for the result, with the shape of the image and the dtype of the result. It may be
         the image itself.
@@ -113,6 +120,8 @@ def denoise(
     NoiseLevelWarning
         If the noise level is more than twice the highest, or less than half the lowest level
         that the model was trained for.
+    NoValidPixelsWarning
+        If the image, or a plane of it, has no valid pixel.
     SliceBySliceWarning
         If the image is a volume, whose slices are denoised one by one.
 
@@ -127,6 +136,9 @@ def denoise(
     tensor is divided by the relative variance at each pixel, so that all contrasts are
     proportional to the local noise level. The properties above still hold. Levels below a
     thousandth of the root mean square are raised to it.
+
+    With invalid pixels, the mean over the valid ones is preserved, also in every connected part of
+    them. Steps may have to be smaller then, and ``step.total`` larger.
 
     Examples
     --------
@@ -150,7 +162,7 @@ def denoise(
         exact=exact,
         threads=threads,
     )
-    return denoiser(image, out=out, callback=callback)
+    return denoiser(image, mask=mask, out=out, callback=callback)
 
 
 class Denoiser:
@@ -204,16 +216,18 @@ class Denoiser:
         self.engine = get_engine(engine).name
         self._axes, self._channel_axis = axes, channel_axis
         self._prepared: dict[float, Process] = {}
+        self._masked: dict[_MaskedKey, Process] = {}
 
     def __call__(
         self,
         image: ArrayLike,
         *,
+        mask: ArrayLike | None = None,
         out: NDArray[Any] | None = None,
         callback: StepCallback | None = None,
     ) -> NDArray[Any]:
-        """Denoise one image; ``out`` and ``callback`` are as in :func:`denoise`."""
-        source = array_image(image, axes=self._axes, channel_axis=self._channel_axis)
+        """Denoise one image; ``mask``, ``out`` and ``callback`` are as in :func:`denoise`."""
+        source = array_image(image, axes=self._axes, channel_axis=self._channel_axis, mask=mask)
         array, layout = source.array, source.layout
         dtype = self.request.result_dtype(array.dtype)
         if out is not None:
@@ -223,14 +237,14 @@ class Denoiser:
         denoised = pipeline.run(source.planes(), callback)
         for target, plane in zip(layout.planes(result), denoised, strict=True):
             target[...] = plane
-        if out is None or out is result:
-            return result
-        out[...] = result
-        return out
+        if out is not None and out is not result:
+            out[...] = result
+            result = out
+        return _masked_like(image, result) if isinstance(image, np.ma.MaskedArray) else result
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
-        return Pipeline(resolve(self.request, source), self._processes)
+        return Pipeline(resolve(self.request, source), self._processes, self._masked_processes)
 
     def _processes(self, levels: tuple[float, ...]) -> tuple[Process, ...]:
         """Return a process for each noise level; reuse those of the previous image."""
@@ -248,9 +262,38 @@ class Denoiser:
             relative_noise=None if request.map is None else request.map.relative,
         )
 
+    def _masked_processes(self, channel: ResolvedChannel, mask: Mask) -> tuple[Process, ...]:
+        """Return a process for each noise level of a channel; reuse those of the same mask."""
+        known, levels = self._masked, channel.map
+        mean = None if levels is None else levels.mean
+        pixels = mask.shape, np.packbits(mask).tobytes()
+        found = {key: process for key, process in known.items() if key.pixels == pixels}
+        keys = [_MaskedKey(level, mean, pixels) for level in channel.levels]
+        for key in keys:
+            found[key] = known.get(key) or get_engine(self.engine).prepare(
+                self.request.model.evolution(key.level),
+                exact=self.request.exact,
+                threads=self.request.threads,
+                relative_noise=None if levels is None else levels.relative,
+                mask=mask,
+            )
+        self._masked = found
+        return tuple(found[key] for key in keys)
+
     def __getstate__(self) -> dict[str, Any]:
         # Prepared processes hold memory of the engine, which cannot be sent to another process.
-        return {**self.__dict__, "_prepared": {}}
+        return {**self.__dict__, "_prepared": {}, "_masked": {}}
+
+
+class _MaskedKey(NamedTuple):
+    """What a process for an image with invalid pixels depends on, besides the request.
+
+    The relative noise of its valid pixels follows from the mean of the map.
+    """
+
+    level: float
+    mean: float | None
+    pixels: tuple[tuple[int, ...], bytes]
 
 
 def _loaded(model: str | PathLike[str] | Model) -> Model:
@@ -276,6 +319,14 @@ def _check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
         )
     if not out.flags.writeable:
         raise ValueError("out is read-only")
+
+
+def _masked_like(image: np.ma.MaskedArray[Any, Any], result: NDArray[Any]) -> NDArray[Any]:
+    """Return the result as a masked array, with the mask and the fill value of the image."""
+    masked: NDArray[Any] = np.ma.MaskedArray(
+        result, mask=np.ma.getmask(image).copy(), fill_value=image.fill_value
+    )
+    return masked
 
 
 def _overlap(out: NDArray[Any], image: NDArray[Any]) -> bool:

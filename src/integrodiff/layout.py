@@ -123,6 +123,12 @@ class Layout:
         axes = self.plane_axes + ("YXS" if self.has_samples else "YX")
         return Layout(axes, (*self.plane_grid, *self.plane_shape))
 
+    @property
+    def without_samples(self) -> Layout:
+        """The layout of one value for each pixel."""
+        pairs = [p for p in zip(self.axes, self.shape, strict=True) if p[0] != "S"]
+        return Layout("".join(letter for letter, _ in pairs), tuple(length for _, length in pairs))
+
     def channel_of(self, plane: int) -> int:
         """Return the index of the channel of a plane; both are counted from zero."""
         if "C" not in self.axes:

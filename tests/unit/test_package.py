@@ -28,12 +28,12 @@ PUBLIC = {
     "ImageFileError": "type",
     "Model": "type",
     "ModelFileError": "type",
+    "NoValidPixelsWarning": "type",
     "NoiseLevelWarning": "type",
     "SlowEngineWarning": "type",
     "PeronaMalik": "type",
     "PoissonGaussian": "type",
     "Denoiser": "type",
-    "NotFiniteError": "type",
     "SliceBySliceWarning": "type",
     "Step": "type",
     "UnknownDetector": "type",
@@ -62,11 +62,12 @@ SIGNATURES = {
         "*as_float=False",
         "*exact=False",
         "*threads=None",
+        "*mask=None",
         "*out=None",
         "*callback=None",
     ],
-    "estimate_sigma": ["image", "*channel_axis=None"],
-    "estimate_poisson_gaussian": ["image", "*channel_axis=None", "*offset=None"],
+    "estimate_sigma": ["image", "*channel_axis=None", "*mask=None"],
+    "estimate_poisson_gaussian": ["image", "*channel_axis=None", "*offset=None", "*mask=None"],
     "PoissonGaussian": ["*gain=1.0", "*offset=0.0", "*readout=0.0"],
     "Denoiser": [
         "sigma=None",
@@ -149,6 +150,7 @@ install
 _atomic
 _child_threads
 layout
+validity
 arrays
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
         diffusion_tensor divergence operators domain evolution stability step __init__
@@ -181,10 +183,11 @@ its left. A new module must be entered here."""
 
 CONFINED = {
     "stages": set[str](),
-    "io": {"errors", "install", "layout", "_atomic"},
-    "noise": {"arrays", "errors", "_checks"},
-    "request": {"arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "_checks"},
-    "pipeline": {"engines", "request"},
+    "io": {"errors", "install", "layout", "validity", "_atomic"},
+    "noise": {"arrays", "errors", "validity", "_checks"},
+    "request": {"arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "validity"}
+    | {"_checks"},
+    "pipeline": {"engines", "request", "validity"},
     "colour": {"errors", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},
     "models": {"errors", "layout", "_atomic", "_checks", "stages"},

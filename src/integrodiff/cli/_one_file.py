@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from integrodiff.cli._files import refuse_output_over_inputs
 from integrodiff.cli._models import loaded_model
 from integrodiff.cli._noise import NoiseOptions
-from integrodiff.cli._terminal import ExitCode, stop, stopping
+from integrodiff.cli._terminal import ExitCode, stopping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,13 +176,10 @@ def denoise_file(
 
 def _pipeline(reader: ImageReader, denoiser: Denoiser) -> Pipeline:
     """Resolve the request for a file."""
-    from integrodiff.errors import ImageFileError, NotFiniteError
+    from integrodiff.errors import ImageFileError
 
     with stopping(ExitCode.USAGE, ValueError), stopping(ExitCode.INPUT, ImageFileError):
-        try:
-            return denoiser.pipeline(reader)
-        except NotFiniteError as error:
-            stop(ExitCode.INPUT, f"{reader.path}: {error}")
+        return denoiser.pipeline(reader)
 
 
 def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator[Page]:

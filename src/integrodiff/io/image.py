@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
+from integrodiff.validity import Mask, Nodata
 
 EXIF_SIGNATURE = b"Exif\0\0"
 """What a block of EXIF data begins with in a JPEG file."""
@@ -65,19 +66,30 @@ class Metadata:
 
 
 class Page(NamedTuple):
-    """One plane of an image, ``(Y, X)`` or ``(Y, X, S)``, with its transparency if any."""
+    """One plane of an image, ``(Y, X)`` or ``(Y, X, S)``.
+
+    Attributes
+    ----------
+    pixels : ndarray
+        The grey values.
+    alpha : ndarray, optional
+        Transparency.
+    valid : array of bool, optional
+        False at pixels whose values are to be stored as they are, whatever they are.
+    """
 
     pixels: NDArray[Any]
     alpha: NDArray[Any] | None = None
+    valid: Mask | None = None
 
-    def with_pixels(self, pixels: NDArray[Any]) -> Page:
+    def with_pixels(self, pixels: NDArray[Any], valid: Mask | None = None) -> Page:
         """Return the page with other pixels of the same shape, its alpha unchanged."""
         if pixels.shape != self.pixels.shape:
             raise ValueError(
                 f"new pixels must have the shape {self.pixels.shape}, got {pixels.shape}"
             )
         alpha = None if self.alpha is None else self.alpha.astype(pixels.dtype, copy=False)
-        return Page(pixels, alpha)
+        return Page(pixels, alpha, valid)
 
     @property
     def samples(self) -> NDArray[Any]:
@@ -105,6 +117,8 @@ class ImageHeader:
         Whether there is transparency besides the pixels, of the same dtype.
     spacing : mapping from str to Spacing
         Distance of neighbouring pixels along the axes for which the file declares it.
+    nodata : tuple of Nodata
+        Grey values that mark invalid pixels, as the file declares them.
     metadata : Metadata
         What else is to be carried over to a new file.
     notes : tuple of str
@@ -116,6 +130,7 @@ class ImageHeader:
     axes: str
     has_alpha: bool = False
     spacing: Spacings = field(default_factory=dict)
+    nodata: tuple[Nodata, ...] = ()
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
@@ -175,7 +190,7 @@ class ImageFile:
         before them count pages.
     alpha : ndarray, optional
         Transparency, of the dtype of the pixels and with their axes but for S.
-    spacing, metadata, notes
+    spacing, nodata, metadata, notes
         As in :class:`ImageHeader`.
     """
 
@@ -183,6 +198,7 @@ class ImageFile:
     axes: str = ""
     alpha: NDArray[Any] | None = None
     spacing: Spacings = field(default_factory=dict)
+    nodata: tuple[Nodata, ...] = ()
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
@@ -205,6 +221,7 @@ class ImageFile:
             axes=self.axes,
             has_alpha=self.alpha is not None,
             spacing=self.spacing,
+            nodata=self.nodata,
             metadata=self.metadata,
             notes=self.notes,
         )
