@@ -82,6 +82,11 @@ class Layout:
         return self.length("Y"), self.length("X")
 
     @property
+    def pixels(self) -> int:
+        """Number of pixels of a plane."""
+        return prod(self.size)
+
+    @property
     def samples(self) -> int:
         """Number of samples of a pixel."""
         return self.length("S")

@@ -116,7 +116,7 @@ class Pipeline:
         dtype = self.resolved.result_dtype
         for number, plane in enumerate(planes):
             stations = self._stations[self.resolved.layout.channel_of(number)]
-            mask = self._mask_of(plane, number)
+            mask = self.mask_of(plane, number)
             if mask is not None and not mask.any():
                 yield plane.astype(dtype)
                 continue
@@ -131,7 +131,7 @@ class Pipeline:
                 )
             yield with_invalid(in_dtype(denoised, dtype), plane, mask)
 
-    def _mask_of(self, plane: NDArray[Any], number: int) -> Mask | None:
+    def mask_of(self, plane: NDArray[Any], number: int) -> Mask | None:
         """Return the mask of a plane; None if all of its pixels are valid."""
         if self.resolved.invalid is None or not self.resolved.invalid.counts[number]:
             return None
@@ -145,7 +145,7 @@ class Pipeline:
         Images are ``(sample, row, column)``; both are on the scale [0, 255].
         """
         stations = self._stations[self.resolved.layout.channel_of(number)]
-        image = stations.forward(plane, self._mask_of(plane, number))
+        image = stations.forward(plane, self.mask_of(plane, number))
         channel = stations.channel
         groups = zip(channel.space.groups, channel.levels, strict=True)
         return [(image[group.samples], level) for group, level in groups]

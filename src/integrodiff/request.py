@@ -187,12 +187,17 @@ class InvalidPixels:
     reasons: tuple[str, ...]
 
     @property
+    def total(self) -> int:
+        """Number of invalid pixels of all planes."""
+        return sum(self.counts)
+
+    @property
     def void_planes(self) -> list[int]:
         """Planes without a valid pixel."""
         return [n for n, count in enumerate(self.counts) if count == self.plane_size]
 
     def __str__(self) -> str:
-        total = sum(self.counts)
+        total = self.total
         percent = 100 * total / (len(self.counts) * self.plane_size)
         if percent >= 0.1:
             share = f"{percent:.{2 if percent < 99.5 else 4}g} % of the pixels are invalid"

@@ -165,7 +165,7 @@ request
 pipeline
 _denoise
 __init__
-io: spacing bounded image access registry formats.exif formats.ome_xml formats.tiff_tags \
+io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.tiff_tags \
     formats.tiff_writing formats.jpeg_size formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom formats.nifti \
     formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
@@ -174,7 +174,7 @@ viz: metrics sheet comparison demo drawing explanation explanation_figure __init
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
-cli: _terminal _files _models _noise _one_file batch.plan batch.records batch.outcomes \
+cli: _terminal _files _models _noise _masks _one_file batch.plan batch.records batch.outcomes \
      batch.messages batch.workers batch.run batch.__init__ _pipes _single _training_messages \
      _training denoise compare explain info demo train reproduce __init__ __main__
 """

@@ -37,6 +37,22 @@ class FormatDetails:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Derivation:
+    """How the pixels of a new file were computed from those of another.
+
+    Attributes
+    ----------
+    words : str
+        Method, parameters and noise level, for readers.
+    settings : str
+        A text that is the same for all files that were computed with the same settings.
+    """
+
+    words: str = ""
+    settings: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metadata:
     """The metadata of a file.
 
@@ -54,6 +70,8 @@ class Metadata:
         A block of EXIF data that begins with :data:`EXIF_SIGNATURE`.
     own : FormatDetails, optional
         Metadata that only a file of the same format can hold.
+    derivation : Derivation, optional
+        How the pixels were computed, for formats that say so.
     """
 
     icc_profile: bytes | None = None
@@ -63,6 +81,7 @@ class Metadata:
     white_is_zero: bool = False
     exif: bytes | None = None
     own: FormatDetails | None = None
+    derivation: Derivation | None = None
 
 
 class Page(NamedTuple):
@@ -82,14 +101,14 @@ class Page(NamedTuple):
     alpha: NDArray[Any] | None = None
     valid: Mask | None = None
 
-    def with_pixels(self, pixels: NDArray[Any], valid: Mask | None = None) -> Page:
+    def with_pixels(self, pixels: NDArray[Any]) -> Page:
         """Return the page with other pixels of the same shape, its alpha unchanged."""
         if pixels.shape != self.pixels.shape:
             raise ValueError(
                 f"new pixels must have the shape {self.pixels.shape}, got {pixels.shape}"
             )
         alpha = None if self.alpha is None else self.alpha.astype(pixels.dtype, copy=False)
-        return Page(pixels, alpha, valid)
+        return Page(pixels, alpha, self.valid)
 
     @property
     def samples(self) -> NDArray[Any]:
@@ -171,6 +190,10 @@ class ImageHeader:
             return "RGBA" if self.has_alpha else "RGB"
         name = f"{samples} samples" if self.layout.has_samples else "grey"
         return f"{name} with alpha" if self.has_alpha else name
+
+    def with_derivation(self, derivation: Derivation) -> ImageHeader:
+        """Return the header of an image that was computed from this one."""
+        return replace(self, metadata=replace(self.metadata, derivation=derivation))
 
     def with_dtype(self, dtype: np.dtype[Any]) -> ImageHeader:
         """Return the header of the same image with pixels of another dtype."""

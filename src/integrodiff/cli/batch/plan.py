@@ -7,8 +7,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from integrodiff.cli._terminal import ExitCode, note, stop
+
+if TYPE_CHECKING:
+    from integrodiff.io import Format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +92,7 @@ def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | 
     found = [image for name in names for image in _images(name, folder, recursive=recursive)]
     jobs = []
     for image in dict.fromkeys(found):
-        place = image.place.with_name(_renamed(image.place.name, suffix))
+        place = image.place.with_name(_renamed(image, suffix))
         record = folder / RECORDS / place.with_name(f"{place.name}.json")
         jobs.append(Job(source=image.path, target=folder / place, record=record))
     _refuse_collisions(jobs)
@@ -138,10 +142,27 @@ def _images_in(
             # A link to a folder could lead back to here.
             if recursive and not path.is_symlink() and not _same(path, output):
                 yield from _images_in(path, output, recursive=True, others=others)
-        elif format_of_name(path) is not None or path.is_dir():
+        elif format_of_name(path) is not None or path.is_dir() or _is_dicom(path):
             yield path
         else:
             others.append(path)
+
+
+def _format(path: Path) -> Format | None:
+    """Return the format of a file by its content, or None if it has none that is known."""
+    from integrodiff.errors import ImageFileError
+    from integrodiff.io import format_of_content
+
+    try:
+        return format_of_content(path)
+    except ImageFileError:
+        return None
+
+
+def _is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM by its content; its files often have no extension."""
+    form = _format(path)
+    return form is not None and form.name == "DICOM" and path.name.upper() != "DICOMDIR"
 
 
 def _matches(pattern: str, output: Path) -> Iterator[_Found]:
@@ -168,12 +189,14 @@ def _same(path: Path, other: Path) -> bool:
     return identity is not None and identity == _identity(other)
 
 
-def _renamed(name: str, suffix: str | None) -> str:
-    """Return the name of an output, with another suffix if there is one."""
-    from integrodiff.io import SUFFIXES
+def _renamed(image: _Found, suffix: str | None) -> str:
+    """Return the name of an output, with another suffix, or one if the input has none."""
+    from integrodiff.io import SUFFIXES, format_of_name
 
+    name = image.place.name
     if suffix is None:
-        return name
+        form = None if format_of_name(image.place) is not None else _format(image.path)
+        return name if form is None else f"{name}{form.suffixes[0]}"
     own = [known for known in SUFFIXES if name.lower().endswith(known)]
     return name[: len(name) - max(map(len, own), default=0)] + suffix
 

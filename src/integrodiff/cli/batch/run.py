@@ -21,7 +21,13 @@ from integrodiff.cli._terminal import (
 )
 from integrodiff.cli.batch.outcomes import Outcome, write_report
 from integrodiff.cli.batch.plan import Job
-from integrodiff.cli.batch.records import contents, options_of, stale_reason, write_record
+from integrodiff.cli.batch.records import (
+    contents,
+    identity_of,
+    options_of,
+    stale_reason,
+    write_record,
+)
 
 if TYPE_CHECKING:
     from integrodiff.cli.batch.messages import Display
@@ -71,7 +77,14 @@ class JobRunner:
             completed = self._recorder(job.record, job.source)
             make_folder(job.target.parent)
         watch = _watch(report) if self.show_progress else _no_watch
-        done = denoise_file(job.source, job.target, self.settings, watch=watch, completed=completed)
+        done = denoise_file(
+            job.source,
+            job.target,
+            self.settings,
+            watch=watch,
+            completed=completed,
+            identity=identity_of(self.settings),
+        )
         return Outcome(job=job, status="done", denoised=done)
 
     def _is_up_to_date(self, job: Job) -> bool:
