@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.arrays import array_image
+from integrodiff.arrays import ArrayImage, array_image
 from integrodiff.colour import Colour
+from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Process, get_engine
 from integrodiff.models import MODEL_NAMES, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
@@ -20,7 +21,7 @@ from integrodiff.validity import Mask
 
 
 def denoise(
-    image: ArrayLike,
+    image: ImageLike,
     sigma: Sigma = None,
     *,
     model: str | PathLike[str] | Model = DEFAULT_MODEL,
@@ -44,7 +45,8 @@ def denoise(
     image : array_like
         Grey image (rows, columns), or an image with further axes that ``axes`` or
         ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
-        invalid, and so are the masked pixels of a masked array, which comes back as one.
+        invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
+        Pillow image or ``xarray.DataArray`` comes back as one; the latter two know their axes.
     sigma : float, sequence of float, or array, optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image. Zero
@@ -68,12 +70,13 @@ def denoise(
         other axis whose planes are denoised one by one.
     channel_axis : int, optional
         Axis of the colour samples of a single image, as in scikit-image: ``channel_axis=-1`` is
-        ``axes="YXS"``. Transparency is not a colour sample; leave it out.
+        ``axes="YXS"``.
     colour : {"auto", "opponent", "joint", "separate"}
         How colour samples are denoised. ``opponent``: red, green and blue as luminance and colour
         differences, which have a structure tensor each. ``joint``: one structure tensor for all
         samples. ``separate``: one for each sample. ``auto`` is ``opponent`` for three samples and
-        ``joint`` otherwise.
+        ``joint`` otherwise. With ``auto`` and ``opponent`` the last of four samples is
+        transparency, which is returned as it is; ``joint`` and ``separate`` denoise all four.
     noise : {"gaussian", "poisson", "poisson-gaussian"}, PoissonGaussian or UnknownDetector
         ``gaussian`` noise has the level ``sigma``. ``poisson`` is for photon counts,
         :class:`integrodiff.PoissonGaussian` for a detector with known gain, offset and readout
@@ -220,27 +223,43 @@ class Denoiser:
 
     def __call__(
         self,
-        image: ArrayLike,
+        image: ImageLike,
         *,
         mask: ArrayLike | None = None,
         out: NDArray[Any] | None = None,
         callback: StepCallback | None = None,
     ) -> NDArray[Any]:
         """Denoise one image; ``mask``, ``out`` and ``callback`` are as in :func:`denoise`."""
-        source = array_image(image, axes=self._axes, channel_axis=self._channel_axis, mask=mask)
-        array, layout = source.array, source.layout
+        found = opened(image)
+        axes = self._axes if self._channel_axis is not None else self._axes or found.axes
+        mask = None if mask is None else found.mask(mask)
+        source = array_image(found.array, axes=axes, channel_axis=self._channel_axis, mask=mask)
+        array = source.array
         dtype = self.request.result_dtype(array.dtype)
         if out is not None:
             _check_out(out, array.shape, dtype)
-        pipeline = self.pipeline(source)
         result = np.empty(array.shape, dtype) if out is None or _overlap(out, array) else out
-        denoised = pipeline.run(source.planes(), callback)
-        for target, plane in zip(layout.planes(result), denoised, strict=True):
-            target[...] = plane
+        if self.request.has_alpha(source.layout):
+            alpha, source = source.split_last_sample()
+            pixels, transparency = source.layout.split_last_sample(result)
+            self._run(source, pixels, callback)
+            transparency[...] = alpha
+        else:
+            self._run(source, result, callback)
         if out is not None and out is not result:
             out[...] = result
             result = out
-        return _masked_like(image, result) if isinstance(image, np.ma.MaskedArray) else result
+        if isinstance(image, np.ma.MaskedArray):
+            return _masked_like(image, result)
+        wrapped: NDArray[Any] = result if found.wrapped is None else found.wrapped(result)
+        return wrapped
+
+    def _run(self, source: ArrayImage, result: NDArray[Any], callback: StepCallback | None) -> None:
+        """Write the denoised planes to an array of the same axes."""
+        pipeline = self.pipeline(source)
+        denoised = pipeline.run(source.planes(), callback)
+        for target, plane in zip(source.layout.planes(result), denoised, strict=True):
+            target[...] = plane
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""

@@ -42,6 +42,12 @@ class ArrayImage:
         """Iterate over views of all planes, in order."""
         return self.layout.planes(self.array)
 
+    def split_last_sample(self) -> tuple[NDArray[Any], ArrayImage]:
+        """Return the last sample of all pixels, and the image without it; both are views."""
+        colours, last = self.layout.split_last_sample(self.array)
+        layout = Layout(self.layout.axes, colours.shape)
+        return last, ArrayImage(colours, layout, self.validity)
+
 
 def array_image(
     image: ArrayLike,

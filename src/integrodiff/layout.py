@@ -141,6 +141,11 @@ class Layout:
         place = np.unravel_index(plane, self.plane_grid)
         return int(place[self.plane_axes.index("C")])
 
+    def split_last_sample(self, array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return views of all samples of an array but the last, and of the last."""
+        moved = np.moveaxis(array, self.axes.index("S"), 0)
+        return np.moveaxis(moved[:-1], 0, self.axes.index("S")), moved[-1]
+
     def planes(self, array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Iterate over views of all planes of an array with this layout, in order."""
         order = [i for i, letter in enumerate(self.axes) if letter not in _PLANE]

@@ -111,6 +111,11 @@ class Request:
                 f"got an array of shape {np.shape(self.sigma)}"
             )
 
+    def has_alpha(self, layout: Layout) -> bool:
+        """Whether the last sample of an image is transparency, and not to be denoised."""
+        levels = np.shape(self.sigma) if self.sigma is not None else ()
+        return self.colour in ("auto", "opponent") and layout.samples == 4 and levels != (4,)
+
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result for an image of the given dtype."""
         return computing_dtype(dtype) if self.as_float and dtype.kind != "f" else dtype

@@ -152,6 +152,7 @@ _child_threads
 layout
 validity
 arrays
+containers
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
         diffusion_tensor divergence operators domain evolution stability step __init__
 _checks
@@ -164,6 +165,7 @@ colour
 request
 pipeline
 _denoise
+xarray
 __init__
 io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.tiff_tags \
     formats.tiff_writing formats.jpeg_size formats.tiff \
