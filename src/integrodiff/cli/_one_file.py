@@ -211,7 +211,9 @@ def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator
             current.append(page._replace(valid=pipeline.mask_of(page.pixels, number)))
             yield page.pixels
 
-    with watch(pipeline.steps) as advance:
+    with stopping(ExitCode.USAGE, ValueError, ImportError):
+        steps = pipeline.steps
+    with watch(steps) as advance:
         results = pipeline.run(planes(), None if advance is None else _counter(advance))
         while True:
             with (

@@ -275,7 +275,7 @@ def patches_of(image: Floats, valid: Mask | None = None) -> tuple[Floats, Floats
     """
     whole, count = None, patch_count(image.shape)
     if valid is not None and count >= _FEWEST_PATCHES:
-        whole = np.asarray(_windows(valid, SIDE, SIDE, 1).all(axis=(2, 3)))
+        whole = _whole_patches(valid)
         count = int(whole.sum())
     if count < _FEWEST_PATCHES:
         raise ValueError(too_few_patches(image.shape, masked=valid is not None))
@@ -299,7 +299,14 @@ def has_enough_patches(valid: Mask) -> bool:
     """Whether there are enough patches without invalid pixels for an estimate."""
     if patch_count(valid.shape) < _FEWEST_PATCHES:
         return False
-    return int(_windows(valid, SIDE, SIDE, 1).all(axis=(2, 3)).sum()) >= _FEWEST_PATCHES
+    return int(_whole_patches(valid).sum()) >= _FEWEST_PATCHES
+
+
+def _whole_patches(valid: Mask) -> Mask:
+    """Return which patches have valid pixels only: first along columns, then along rows."""
+    rows, columns = (length - SIDE + 1 for length in valid.shape)
+    high = np.logical_and.reduce([valid[k : k + rows] for k in range(SIDE)])
+    return np.asarray(np.logical_and.reduce([high[:, k : k + columns] for k in range(SIDE)]))
 
 
 def too_few_patches(shape: tuple[int, ...], *, masked: bool) -> str:
