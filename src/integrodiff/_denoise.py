@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from functools import lru_cache
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.arrays import array_image
+from integrodiff.arrays import ArrayImage, array_image
 from integrodiff.colour import Colour
+from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Process, get_engine
 from integrodiff.models import MODEL_NAMES, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
-from integrodiff.request import Noise, Request, Sigma, Source, resolve
+from integrodiff.request import Noise, Request, ResolvedChannel, Sigma, Source, resolve
+from integrodiff.validity import Mask
 
 
 def denoise(
-    image: ArrayLike,
+    image: ImageLike,
     sigma: Sigma = None,
     *,
     model: str | PathLike[str] | Model = DEFAULT_MODEL,
@@ -32,6 +34,7 @@ def denoise(
     as_float: bool = False,
     exact: bool = False,
     threads: int | None = None,
+    mask: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
     callback: StepCallback | None = None,
 ) -> NDArray[Any]:
@@ -41,7 +44,9 @@ def denoise(
     ----------
     image : array_like
         Grey image (rows, columns), or an image with further axes that ``axes`` or
-        ``channel_axis`` describes. Integer or real floating point, without NaN or infinity.
+        ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
+        invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
+        Pillow image or ``xarray.DataArray`` comes back as one; the latter two know their axes.
     sigma : float, sequence of float, or array, optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image. Zero
@@ -65,12 +70,13 @@ def denoise(
         other axis whose planes are denoised one by one.
     channel_axis : int, optional
         Axis of the colour samples of a single image, as in scikit-image: ``channel_axis=-1`` is
-        ``axes="YXS"``. Transparency is not a colour sample; leave it out.
+        ``axes="YXS"``.
     colour : {"auto", "opponent", "joint", "separate"}
         How colour samples are denoised. ``opponent``: red, green and blue as luminance and colour
         differences, which have a structure tensor each. ``joint``: one structure tensor for all
         samples. ``separate``: one for each sample. ``auto`` is ``opponent`` for three samples and
-        ``joint`` otherwise.
+        ``joint`` otherwise. With ``auto`` and ``opponent`` the last of four samples is
+        transparency, which is returned as it is; ``joint`` and ``separate`` denoise all four.
     noise : {"gaussian", "poisson", "poisson-gaussian"}, PoissonGaussian or UnknownDetector
         ``gaussian`` noise has the level ``sigma``. ``poisson`` is for photon counts,
         :class:`integrodiff.PoissonGaussian` for a detector with known gain, offset and readout
@@ -87,6 +93,10 @@ def denoise(
     threads : int, optional
         Number of threads of the engine ``native``. By default the environment variable
         ``INTEGRODIFF_THREADS``, or one per processor.
+    mask : array of bool, optional
+        True at valid pixels: in the shape of the image without its axis S, or one that broadcasts
+        to it, or rows and columns alone. Invalid pixels come back as they were and influence
+        neither valid ones nor what is estimated. A pixel is invalid if one of its samples is.
     out : ndarray, optional
         Array for the result, with the shape of the image and the dtype of the result. It may be
         the image itself.
@@ -113,6 +123,8 @@ def denoise(
     NoiseLevelWarning
         If the noise level is more than twice the highest, or less than half the lowest level
         that the model was trained for.
+    NoValidPixelsWarning
+        If the image, or a plane of it, has no valid pixel.
     SliceBySliceWarning
         If the image is a volume, whose slices are denoised one by one.
 
@@ -127,6 +139,9 @@ def denoise(
     tensor is divided by the relative variance at each pixel, so that all contrasts are
     proportional to the local noise level. The properties above still hold. Levels below a
     thousandth of the root mean square are raised to it.
+
+    With invalid pixels, the mean over the valid ones is preserved, also in every connected part of
+    them. Steps may have to be smaller then, and ``step.total`` larger.
 
     Examples
     --------
@@ -150,7 +165,7 @@ def denoise(
         exact=exact,
         threads=threads,
     )
-    return denoiser(image, out=out, callback=callback)
+    return denoiser(image, mask=mask, out=out, callback=callback)
 
 
 class Denoiser:
@@ -204,33 +219,51 @@ class Denoiser:
         self.engine = get_engine(engine).name
         self._axes, self._channel_axis = axes, channel_axis
         self._prepared: dict[float, Process] = {}
+        self._masked: dict[_MaskedKey, Process] = {}
 
     def __call__(
         self,
-        image: ArrayLike,
+        image: ImageLike,
         *,
+        mask: ArrayLike | None = None,
         out: NDArray[Any] | None = None,
         callback: StepCallback | None = None,
     ) -> NDArray[Any]:
-        """Denoise one image; ``out`` and ``callback`` are as in :func:`denoise`."""
-        source = array_image(image, axes=self._axes, channel_axis=self._channel_axis)
-        array, layout = source.array, source.layout
+        """Denoise one image; ``mask``, ``out`` and ``callback`` are as in :func:`denoise`."""
+        found = opened(image)
+        axes = self._axes if self._channel_axis is not None else self._axes or found.axes
+        mask = None if mask is None else found.mask(mask)
+        source = array_image(found.array, axes=axes, channel_axis=self._channel_axis, mask=mask)
+        array = source.array
         dtype = self.request.result_dtype(array.dtype)
         if out is not None:
             _check_out(out, array.shape, dtype)
-        pipeline = self.pipeline(source)
         result = np.empty(array.shape, dtype) if out is None or _overlap(out, array) else out
+        if self.request.has_alpha(source.layout):
+            alpha, source = source.split_last_sample()
+            pixels, transparency = source.layout.split_last_sample(result)
+            self._run(source, pixels, callback)
+            transparency[...] = alpha
+        else:
+            self._run(source, result, callback)
+        if out is not None and out is not result:
+            out[...] = result
+            result = out
+        if isinstance(image, np.ma.MaskedArray):
+            return _masked_like(image, result)
+        wrapped: NDArray[Any] = result if found.wrapped is None else found.wrapped(result)
+        return wrapped
+
+    def _run(self, source: ArrayImage, result: NDArray[Any], callback: StepCallback | None) -> None:
+        """Write the denoised planes to an array of the same axes."""
+        pipeline = self.pipeline(source)
         denoised = pipeline.run(source.planes(), callback)
-        for target, plane in zip(layout.planes(result), denoised, strict=True):
+        for target, plane in zip(source.layout.planes(result), denoised, strict=True):
             target[...] = plane
-        if out is None or out is result:
-            return result
-        out[...] = result
-        return out
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
-        return Pipeline(resolve(self.request, source), self._processes)
+        return Pipeline(resolve(self.request, source), self._processes, self._masked_processes)
 
     def _processes(self, levels: tuple[float, ...]) -> tuple[Process, ...]:
         """Return a process for each noise level; reuse those of the previous image."""
@@ -248,9 +281,38 @@ class Denoiser:
             relative_noise=None if request.map is None else request.map.relative,
         )
 
+    def _masked_processes(self, channel: ResolvedChannel, mask: Mask) -> tuple[Process, ...]:
+        """Return a process for each noise level of a channel; reuse those of the same mask."""
+        known, levels = self._masked, channel.map
+        mean = None if levels is None else levels.mean
+        pixels = mask.shape, np.packbits(mask).tobytes()
+        found = {key: process for key, process in known.items() if key.pixels == pixels}
+        keys = [_MaskedKey(level, mean, pixels) for level in channel.levels]
+        for key in keys:
+            found[key] = known.get(key) or get_engine(self.engine).prepare(
+                self.request.model.evolution(key.level),
+                exact=self.request.exact,
+                threads=self.request.threads,
+                relative_noise=None if levels is None else levels.relative,
+                mask=mask,
+            )
+        self._masked = found
+        return tuple(found[key] for key in keys)
+
     def __getstate__(self) -> dict[str, Any]:
         # Prepared processes hold memory of the engine, which cannot be sent to another process.
-        return {**self.__dict__, "_prepared": {}}
+        return {**self.__dict__, "_prepared": {}, "_masked": {}}
+
+
+class _MaskedKey(NamedTuple):
+    """What a process for an image with invalid pixels depends on, besides the request.
+
+    The relative noise of its valid pixels follows from the mean of the map.
+    """
+
+    level: float
+    mean: float | None
+    pixels: tuple[tuple[int, ...], bytes]
 
 
 def _loaded(model: str | PathLike[str] | Model) -> Model:
@@ -276,6 +338,14 @@ def _check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
         )
     if not out.flags.writeable:
         raise ValueError("out is read-only")
+
+
+def _masked_like(image: np.ma.MaskedArray[Any, Any], result: NDArray[Any]) -> NDArray[Any]:
+    """Return the result as a masked array, with the mask and the fill value of the image."""
+    masked: NDArray[Any] = np.ma.MaskedArray(
+        result, mask=np.ma.getmask(image).copy(), fill_value=image.fill_value
+    )
+    return masked
 
 
 def _overlap(out: NDArray[Any], image: NDArray[Any]) -> bool:

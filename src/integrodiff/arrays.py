@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff.layout import Layout
+from integrodiff.validity import Validity, plane_masks
 
 _KINDS = {"b": "a boolean mask", "c": "complex", "O": "an array of Python objects"}
 
@@ -24,10 +25,13 @@ class ArrayImage:
         Integer or real floating point.
     layout : Layout
         Its axes.
+    validity : Validity
+        Which pixels are valid.
     """
 
     array: NDArray[Any]
     layout: Layout
+    validity: Validity = field(default_factory=Validity)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -38,36 +42,53 @@ class ArrayImage:
         """Iterate over views of all planes, in order."""
         return self.layout.planes(self.array)
 
+    def split_last_sample(self) -> tuple[NDArray[Any], ArrayImage]:
+        """Return the last sample of all pixels, and the image without it; both are views."""
+        colours, last = self.layout.split_last_sample(self.array)
+        layout = Layout(self.layout.axes, colours.shape)
+        return last, ArrayImage(colours, layout, self.validity)
+
 
 def array_image(
-    image: ArrayLike, *, axes: str | None = None, channel_axis: int | None = None
+    image: ArrayLike,
+    *,
+    axes: str | None = None,
+    channel_axis: int | None = None,
+    mask: ArrayLike | None = None,
 ) -> ArrayImage:
     """Return an array with its axes; refuse one that cannot be denoised.
 
     Parameters
     ----------
     image : array_like
-        The image.
+        The image. The masked pixels of a masked array are invalid.
     axes : str, optional
         One letter for each axis, see :mod:`integrodiff.layout`.
     channel_axis : int, optional
         Axis of the colour samples of a single image, as in scikit-image.
+    mask : array of bool, optional
+        True at valid pixels, see :func:`integrodiff.validity.plane_masks`.
 
     Raises
     ------
     TypeError, ValueError
         If the array is not an image, or its axes are unclear.
     """
-    if isinstance(image, np.ma.MaskedArray):
-        raise TypeError("masked arrays are not supported: fill the masked pixels first")
-    array = np.asarray(image)
+    array = np.asarray(image.data if isinstance(image, np.ma.MaskedArray) else image)
     kind = array.dtype.kind
     if kind not in "iuf":
         raise TypeError(
             "image must be integer or real floating point, got "
             f"{_KINDS.get(kind, f'dtype {array.dtype}')}"
         )
-    return ArrayImage(array, Layout(_axes(array, axes, channel_axis), array.shape))
+    layout = Layout(_axes(array, axes, channel_axis), array.shape)
+    validity = Validity()
+    if isinstance(image, np.ma.MaskedArray):
+        hidden = np.broadcast_to(np.ma.getmask(image), array.shape)
+        validity = validity.with_mask(plane_masks(~hidden, layout), "masked")
+    if mask is not None:
+        validity = validity.with_mask(plane_masks(np.asarray(mask), layout), "mask")
+    return ArrayImage(array, layout, validity)
 
 
 def _axes(array: NDArray[Any], axes: str | None, channel_axis: int | None) -> str:

@@ -11,10 +11,6 @@ class EngineUnavailableError(ValueError):
     """The requested engine exists but cannot run on this machine."""
 
 
-class NotFiniteError(ValueError):
-    """An image has NaN or infinite values."""
-
-
 class ImageFileError(ValueError):
     """An image file cannot be read, or cannot be written without loss of data."""
 
@@ -25,6 +21,10 @@ class SlowEngineWarning(UserWarning):
 
 class NoiseLevelWarning(UserWarning):
     """The noise level is far outside the range a model was trained for."""
+
+
+class NoValidPixelsWarning(UserWarning):
+    """An image, or a plane of it, has no valid pixel and comes back as it was."""
 
 
 class SliceBySliceWarning(UserWarning):

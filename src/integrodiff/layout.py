@@ -82,6 +82,11 @@ class Layout:
         return self.length("Y"), self.length("X")
 
     @property
+    def pixels(self) -> int:
+        """Number of pixels of a plane."""
+        return prod(self.size)
+
+    @property
     def samples(self) -> int:
         """Number of samples of a pixel."""
         return self.length("S")
@@ -123,12 +128,23 @@ class Layout:
         axes = self.plane_axes + ("YXS" if self.has_samples else "YX")
         return Layout(axes, (*self.plane_grid, *self.plane_shape))
 
+    @property
+    def without_samples(self) -> Layout:
+        """The layout of one value for each pixel."""
+        pairs = [p for p in zip(self.axes, self.shape, strict=True) if p[0] != "S"]
+        return Layout("".join(letter for letter, _ in pairs), tuple(length for _, length in pairs))
+
     def channel_of(self, plane: int) -> int:
         """Return the index of the channel of a plane; both are counted from zero."""
         if "C" not in self.axes:
             return 0
         place = np.unravel_index(plane, self.plane_grid)
         return int(place[self.plane_axes.index("C")])
+
+    def split_last_sample(self, array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return views of all samples of an array but the last, and of the last."""
+        moved = np.moveaxis(array, self.axes.index("S"), 0)
+        return np.moveaxis(moved[:-1], 0, self.axes.index("S")), moved[-1]
 
     def planes(self, array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Iterate over views of all planes of an array with this layout, in order."""

@@ -2,23 +2,28 @@
 
 Each plane is mapped forward by the Anscombe transform (photon noise), the colour space and the
 factor to the scale [0, 255]; the engine evolves it; the inverse maps follow in reverse order.
+Invalid pixels are zero on that way, and get their own values back at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.engines import FloatImage, Process, State
 from integrodiff.request import ResolvedChannel, ResolvedRequest, computing_dtype
+from integrodiff.validity import Mask
 
 Processes: TypeAlias = Callable[[tuple[float, ...]], tuple[Process, ...]]
 """Function that prepares a process for each noise level on the scale [0, 255]."""
+
+MaskedProcesses: TypeAlias = Callable[[ResolvedChannel, Mask], tuple[Process, ...]]
+"""Function that prepares a process for each noise level of a channel, and for one mask."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,23 +73,32 @@ class Pipeline:
         Noise levels, grey range and colour space of each channel.
     processes : callable
         Prepares a process for each noise level.
+    masked_processes : callable
+        Prepares the processes for a plane with invalid pixels.
     """
 
-    def __init__(self, resolved: ResolvedRequest, processes: Processes) -> None:
+    def __init__(
+        self, resolved: ResolvedRequest, processes: Processes, masked_processes: MaskedProcesses
+    ) -> None:
         self.resolved = resolved
-        levels = tuple(level for channel in resolved.channels for level in channel.levels)
+        self._counts = _plane_counts(resolved)
+        pairs = list(zip(resolved.channels, self._counts, strict=True))
+        levels = tuple(level for channel, count in pairs if count.whole for level in channel.levels)
         prepared = iter(processes(levels))
         self._stations = [
-            _Stations(channel, [next(prepared) for _ in channel.levels])
-            for channel in resolved.channels
+            _Stations(
+                channel,
+                [next(prepared) for _ in channel.levels] if count.whole else [],
+                masked_processes,
+            )
+            for channel, count in pairs
         ]
 
     @property
     def steps(self) -> int:
         """Total number of steps over all planes."""
-        layout = self.resolved.layout
-        planes = layout.plane_count // layout.channels
-        return planes * sum(stations.steps for stations in self._stations)
+        pairs = zip(self._stations, self._counts, strict=True)
+        return sum(stations.steps(count) for stations, count in pairs)
 
     def run(
         self,
@@ -109,15 +123,26 @@ class Pipeline:
         dtype = self.resolved.result_dtype
         for number, plane in enumerate(planes):
             stations = self._stations[self.resolved.layout.channel_of(number)]
+            mask = self.mask_of(plane, number)
+            if mask is not None and not mask.any():
+                yield plane.astype(dtype)
+                continue
             observe = None if watcher is None else partial(watcher.advance, number)
-            denoised = stations.denoised(plane, observe, count)
+            denoised = stations.denoised(plane, mask, observe, count)
             if not np.isfinite(denoised).all():
+                largest = np.abs(plane if mask is None else plane[mask]).max()
                 raise ValueError(
-                    f"the grey values, up to {np.abs(plane).max():g}, are too large to "
+                    f"the grey values, up to {largest:g}, are too large to "
                     f"compute in {denoised.dtype} with a data range of "
                     f"{stations.channel.data_range:g}; check data_range"
                 )
-            yield in_dtype(denoised, dtype)
+            yield with_invalid(in_dtype(denoised, dtype), plane, mask)
+
+    def mask_of(self, plane: NDArray[Any], number: int) -> Mask | None:
+        """Return the mask of a plane; None if all of its pixels are valid."""
+        if self.resolved.invalid is None or not self.resolved.invalid.counts[number]:
+            return None
+        return self.resolved.validity.of(plane, number)
 
     def on_model_scale(
         self, plane: NDArray[Any], number: int = 0
@@ -127,10 +152,32 @@ class Pipeline:
         Images are ``(sample, row, column)``; both are on the scale [0, 255].
         """
         stations = self._stations[self.resolved.layout.channel_of(number)]
-        image = stations.forward(plane)
+        image = stations.forward(plane, self.mask_of(plane, number))
         channel = stations.channel
         groups = zip(channel.space.groups, channel.levels, strict=True)
         return [(image[group.samples], level) for group, level in groups]
+
+
+class _PlaneCounts(NamedTuple):
+    """Number of planes of a channel without invalid pixels, and with both kinds of pixels."""
+
+    whole: int
+    masked: int
+
+
+def _plane_counts(resolved: ResolvedRequest) -> list[_PlaneCounts]:
+    """Return the numbers of planes of each channel."""
+    layout, invalid = resolved.layout, resolved.invalid
+    if invalid is None:
+        each = layout.plane_count // layout.channels
+        return [_PlaneCounts(each, 0) for _ in range(layout.channels)]
+    whole, masked = [0] * layout.channels, [0] * layout.channels
+    for number, count in enumerate(invalid.counts):
+        if count == 0:
+            whole[layout.channel_of(number)] += 1
+        elif count < invalid.plane_size:
+            masked[layout.channel_of(number)] += 1
+    return [_PlaneCounts(*pair) for pair in zip(whole, masked, strict=True)]
 
 
 _Parts: TypeAlias = list[tuple[slice, FloatImage]]
@@ -161,13 +208,22 @@ class _Stations:
 
     channel: ResolvedChannel
     processes: list[Process]
+    masked_processes: MaskedProcesses
 
-    @property
-    def steps(self) -> int:
-        """Number of steps for one plane."""
-        return sum(process.evolution.steps for process in self.processes)
+    def steps(self, planes: _PlaneCounts) -> int:
+        """Return the number of steps for some planes; those with invalid pixels may take more."""
+        total = planes.whole * _steps_of(self.processes)
+        if planes.masked and self.channel.mask is not None:
+            total += planes.masked * _steps_of(self._processes(self.channel.mask))
+        return total
 
-    def forward(self, plane: NDArray[Any], samples: slice = slice(None)) -> FloatImage:
+    def _processes(self, mask: Mask | None) -> Sequence[Process]:
+        """Return a process for each group of samples."""
+        return self.processes if mask is None else self.masked_processes(self.channel, mask)
+
+    def forward(
+        self, plane: NDArray[Any], mask: Mask | None, samples: slice = slice(None)
+    ) -> FloatImage:
         """Map a plane to the input of the engine, ``(sample, row, column)``, in new memory.
 
         ``samples`` are those of the colour space that are wanted.
@@ -177,6 +233,8 @@ class _Stations:
         image = np.empty((wanted, *plane.shape[:2]), dtype)
         for rows in _row_bands(*plane.shape[:2]):
             band = _working(plane[rows])
+            if mask is not None:
+                band = np.where(_like(mask[rows], band), band, band.dtype.type(0))
             if channel.photons is not None:
                 band = channel.photons.stabilise(band)
             separated = channel.space.separated(
@@ -197,27 +255,29 @@ class _Stations:
     def denoised(
         self,
         plane: NDArray[Any],
+        mask: Mask | None,
         observe: _Observer | None,
         count: Callable[[], object] | None = None,
     ) -> FloatImage:
-        """Denoise a plane, one group of samples after the other.
+        """Denoise a plane, one group of samples after the other; invalid pixels become finite.
 
         Observers see them in the order of the colour space. If there are none, the largest group
         is the first, when there are no results of others in memory yet; the result is the same.
         """
-        if not self.processes:
-            return _working(plane)
-        groups = list(zip(self.channel.space.groups, self.processes, strict=True))
+        processes = self._processes(mask)
+        if not processes:
+            return _working(plane if mask is None else np.where(_like(mask, plane), plane, 0))
+        groups = list(zip(self.channel.space.groups, processes, strict=True))
         if observe is None:
             groups.sort(key=lambda pair: -_length(pair[0].samples))
         done: _Parts = []
         for group, process in groups:
-            part = self.forward(plane, group.samples)
+            part = self.forward(plane, mask, group.samples)
             state = process.start(part)
             if observe is None and count is None:
                 state.advance()
             else:
-                current = partial(self._current, plane, done, group.samples, state)
+                current = partial(self._current, plane, mask, done, group.samples, state)
                 while state.step < state.steps:
                     state.advance(1)
                     if observe is not None:
@@ -231,13 +291,13 @@ class _Stations:
                 process.release()
             done.append((group.samples, part))
             del part
-        return self.backward(self._joined(plane, done), plane.ndim)
+        return self.backward(self._joined(plane, mask, done), plane.ndim)
 
-    def _joined(self, plane: NDArray[Any], parts: _Parts) -> FloatImage:
+    def _joined(self, plane: NDArray[Any], mask: Mask | None, parts: _Parts) -> FloatImage:
         """Return an image of these parts; other samples, without noise, are those of the plane."""
         count = 1 if plane.ndim == 2 else plane.shape[-1]
         if sum(_length(samples) for samples, _ in parts) < count:
-            image = self.forward(plane)
+            image = self.forward(plane, mask)
         else:
             image = np.empty((count, *plane.shape[:2]), parts[0][1].dtype)
         for samples, part in parts:
@@ -245,10 +305,32 @@ class _Stations:
         return image
 
     def _current(
-        self, plane: NDArray[Any], done: _Parts, samples: slice, state: State
+        self,
+        plane: NDArray[Any],
+        mask: Mask | None,
+        done: _Parts,
+        samples: slice,
+        state: State,
     ) -> FloatImage:
         """Return the plane with the current values of the samples that are being advanced."""
-        return self.backward(self._joined(plane, [*done, (samples, state.image())]), plane.ndim)
+        joined = self._joined(plane, mask, [*done, (samples, state.image())])
+        return with_invalid(self.backward(joined, plane.ndim), plane, mask)
+
+
+def _steps_of(processes: Sequence[Process]) -> int:
+    return sum(process.evolution.steps for process in processes)
+
+
+def _like(mask: Mask, plane: NDArray[Any]) -> Mask:
+    """Return a mask that broadcasts to a plane, which may have samples."""
+    return mask if plane.ndim == 2 else mask[..., None]
+
+
+def with_invalid(result: NDArray[Any], plane: NDArray[Any], mask: Mask | None) -> NDArray[Any]:
+    """Return the result, with invalid pixels as they are in the plane."""
+    if mask is not None:
+        np.copyto(result, plane, where=~_like(mask, plane), casting="unsafe")
+    return result
 
 
 def _length(samples: slice) -> int:

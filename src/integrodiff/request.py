@@ -23,13 +23,14 @@ from integrodiff._checks import (
     sequence_of_numbers,
 )
 from integrodiff.colour import COLOURS, Colour, ColourSpace, colour_space
-from integrodiff.errors import NoiseLevelWarning, NotFiniteError, SliceBySliceWarning
+from integrodiff.errors import NoiseLevelWarning, NoValidPixelsWarning, SliceBySliceWarning
 from integrodiff.grey_range import grey_range, stabilised_range
 from integrodiff.layout import Layout
 from integrodiff.models import Model
-from integrodiff.noise.level import estimate_poisson_gaussian, estimate_sigma
+from integrodiff.noise.level import detector_of, estimate_sigma, has_enough_patches, too_few_patches
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
+from integrodiff.validity import Mask, Validity
 
 Noise: TypeAlias = (
     Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonGaussian | UnknownDetector
@@ -52,6 +53,10 @@ class Source(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the grey values."""
+
+    @property
+    def validity(self) -> Validity:
+        """Which pixels are valid."""
 
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes in order, ``(Y, X)`` or ``(Y, X, S)``; may be called again."""
@@ -94,7 +99,10 @@ class Request:
             )
         dimensions = np.ndim(self.sigma)
         if dimensions == 2:
-            object.__setattr__(self, "map", noise_map(np.asarray(self.sigma)))
+            # Levels that are not finite may belong to invalid pixels, which an image decides.
+            levels = np.asarray(self.sigma)
+            finite = np.isfinite(levels)
+            object.__setattr__(self, "map", noise_map(levels, None if finite.all() else finite))
         elif dimensions == 0:
             nonnegative_number("sigma", self.sigma)
         elif dimensions > 2:
@@ -102,6 +110,11 @@ class Request:
                 "sigma must be a number, one number for each channel, or a map (rows, columns); "
                 f"got an array of shape {np.shape(self.sigma)}"
             )
+
+    def has_alpha(self, layout: Layout) -> bool:
+        """Whether the last sample of an image is transparency, and not to be denoised."""
+        levels = np.shape(self.sigma) if self.sigma is not None else ()
+        return self.colour in ("auto", "opponent") and layout.samples == 4 and levels != (4,)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result for an image of the given dtype."""
@@ -126,6 +139,8 @@ class ResolvedChannel:
         Difference of grey values, after stabilisation, that is mapped to 255.
     space : ColourSpace
         Groups of samples that share a structure tensor.
+    mask : array of bool, optional
+        The mask of the first plane that has invalid pixels, and valid ones as well.
     """
 
     sigmas: NDArray[np.float64]
@@ -134,6 +149,7 @@ class ResolvedChannel:
     estimated: bool
     data_range: float
     space: ColourSpace
+    mask: Mask | None = None
 
     @property
     def factor(self) -> float:
@@ -157,6 +173,44 @@ class ResolvedChannel:
         return f"{text} (estimated)" if self.estimated else text
 
 
+@dataclass(frozen=True, kw_only=True)
+class InvalidPixels:
+    """Number of invalid pixels of an image, and the reasons in words.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Number of invalid pixels of each plane.
+    plane_size : int
+        Number of pixels of a plane.
+    reasons : tuple of str
+        Why they are invalid, such as "nodata -9999".
+    """
+
+    counts: tuple[int, ...]
+    plane_size: int
+    reasons: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        """Number of invalid pixels of all planes."""
+        return sum(self.counts)
+
+    @property
+    def void_planes(self) -> list[int]:
+        """Planes without a valid pixel."""
+        return [n for n, count in enumerate(self.counts) if count == self.plane_size]
+
+    def __str__(self) -> str:
+        total = self.total
+        percent = 100 * total / (len(self.counts) * self.plane_size)
+        if percent >= 0.1:
+            share = f"{percent:.{2 if percent < 99.5 else 4}g} % of the pixels are invalid"
+        else:
+            share = f"{total} pixel{'s are' if total > 1 else ' is'} invalid"
+        return f"{share}: {', '.join(self.reasons)}"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ResolvedRequest:
     """A request with everything determined for one image.
@@ -171,12 +225,18 @@ class ResolvedRequest:
         Type of its grey values.
     channels : tuple of ResolvedChannel
         One for each channel.
+    validity : Validity
+        Which pixels are valid.
+    invalid : InvalidPixels, optional
+        How many pixels are not; None if all are valid.
     """
 
     request: Request
     layout: Layout
     dtype: np.dtype[Any]
     channels: tuple[ResolvedChannel, ...]
+    validity: Validity
+    invalid: InvalidPixels | None = None
 
     @property
     def result_dtype(self) -> np.dtype[Any]:
@@ -196,8 +256,6 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
 
     Raises
     ------
-    NotFiniteError
-        If the image has NaN or infinite values.
     ValueError
         If the request does not fit the image, or the grey range is unclear.
 
@@ -205,6 +263,8 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     -----
     NoiseLevelWarning
         If a noise level is far outside the range that the model was trained for.
+    NoValidPixelsWarning
+        If a plane has no valid pixel.
     SliceBySliceWarning
         If the image is a volume.
     """
@@ -218,15 +278,20 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
             stacklevel=_outside(),
         )
     surveys = [_Survey(request, source.dtype) for _ in range(layout.channels)]
-    _read(surveys, source)
-    channels = tuple(
-        survey.resolved(_given_sigmas(request, layout, channel), layout)
-        for channel, survey in enumerate(surveys)
-    )
+    invalid = _read(surveys, source)
+    channels = tuple(survey.resolved(channel, layout) for channel, survey in enumerate(surveys))
+    _warn_of_void_planes(invalid)
     for number, channel in enumerate(channels):
         which = f" of channel {number + 1}" if len(channels) > 1 else ""
         _warn_outside_training(request.model, channel, which)
-    return ResolvedRequest(request=request, layout=layout, dtype=source.dtype, channels=channels)
+    return ResolvedRequest(
+        request=request,
+        layout=layout,
+        dtype=source.dtype,
+        channels=channels,
+        validity=source.validity,
+        invalid=invalid,
+    )
 
 
 def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -249,31 +314,58 @@ class _Survey:
         )
         self._extremes: list[NDArray[Any]] = []
         self._sigmas: list[NDArray[np.float64]] = []
-        self._kept: list[NDArray[Any]] = []
+        self._kept: list[tuple[NDArray[Any], Mask | None]] = []
+        self._mask: Mask | None = None
+        self._union: Mask | None = None
+        self._has_whole_planes = False
+        self._owed = 0
 
-    def look_at(self, plane: NDArray[Any]) -> None:
-        """Record the smallest and largest value of a plane."""
-        extremes = np.array([plane.min(), plane.max()], self._dtype)
-        if self._dtype.kind == "f" and not np.isfinite(extremes).all():
-            bad = int(plane.size - np.isfinite(plane).sum())
-            raise NotFiniteError(
-                f"image has {bad} NaN or infinite values; replace them first, for example by the "
-                "median of their neighbours"
-            )
-        self._extremes.append(extremes)
+    def look_at(self, plane: NDArray[Any], mask: Mask | None, *, wanted: bool) -> None:
+        """Record what is needed of a plane; ``wanted`` asks for an estimate of its noise."""
+        self._record(mask)
+        if mask is not None and not mask.any():
+            self._owed += wanted
+            return
+        if self.needs_extremes:
+            values = plane if mask is None else plane[mask]
+            self._extremes.append(np.array([values.min(), values.max()], self._dtype))
+        self._owed += wanted
+        # A plane with too few valid pixels is replaced by a later one.
+        if self.estimates and self._owed and (mask is None or has_enough_patches(mask)):
+            self._owed -= 1
+            self._estimate_from(plane, mask)
 
-    def estimate_from(self, plane: NDArray[Any]) -> None:
+    def _record(self, mask: Mask | None) -> None:
+        """Remember where pixels are valid: in one plane with invalid ones, and in any plane."""
+        if mask is None:
+            self._has_whole_planes = True
+            return
+        if self._mask is None and mask.any():
+            self._mask = mask
+        self._union = mask if self._union is None else self._union | mask
+
+    @property
+    def _is_void(self) -> bool:
+        """Whether there is no valid pixel in any plane."""
+        return not self._has_whole_planes and self._union is not None and not self._union.any()
+
+    def _estimate_from(self, plane: NDArray[Any], mask: Mask | None) -> None:
         """Estimate the Gaussian noise of a plane, or keep the plane for a joint estimate."""
         if self._request.noise == "gaussian":
             axis = -1 if plane.ndim == 3 else None
-            self._sigmas.append(np.atleast_1d(estimate_sigma(plane, channel_axis=axis)))
+            self._sigmas.append(np.atleast_1d(estimate_sigma(plane, channel_axis=axis, mask=mask)))
         else:
-            self._kept.append(np.array(plane))
+            samples = [plane] if plane.ndim == 2 else np.moveaxis(plane, -1, 0)
+            self._kept += [(np.array(sample), mask) for sample in samples]
 
-    def resolved(self, given: NDArray[np.float64] | None, layout: Layout) -> ResolvedChannel:
-        """Return the resolved channel; ``given`` are the noise levels of the request, if any."""
+    def resolved(self, number: int, layout: Layout) -> ResolvedChannel:
+        """Return the resolved channel; ``number`` is its index."""
         request = self._request
-        photons = self._photons()
+        if self._is_void:
+            return self._unchanged(layout)
+        if self.estimates and not self._sigmas and not self._kept:
+            raise ValueError(too_few_patches(layout.size, masked=True))
+        photons, levels = self._photons(), self._map()
         extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
         if photons is not None:
             _warn_of_impossible_counts(photons, extremes)
@@ -281,17 +373,40 @@ class _Survey:
             stabilised = photons.stabilise(extremes.astype(computing_dtype(self._dtype)))
             data_range = stabilised_range(stabilised, photons, request.data_range)
         else:
+            given = _given_sigmas(request, layout, number, levels)
             sigmas = _typical_levels(self._sigmas) if given is None else given
-            loudest = 1.0 if request.map is None else request.map.loudest
+            loudest = 1.0 if levels is None else levels.loudest
             data_range = grey_range(extremes, float(sigmas.max()) * loudest, request.data_range)
         return ResolvedChannel(
             sigmas=sigmas,
             photons=photons,
-            map=request.map,
+            map=levels,
             estimated=self.estimates,
             data_range=data_range,
             space=colour_space(request.colour, sigmas),
+            mask=self._mask,
         )
+
+    def _unchanged(self, layout: Layout) -> ResolvedChannel:
+        """Return a channel without a valid pixel, which has no noise to be removed."""
+        none = np.zeros(layout.samples)
+        return ResolvedChannel(
+            sigmas=none,
+            photons=None,
+            map=None,
+            estimated=False,
+            data_range=1.0,
+            space=colour_space(self._request.colour, none),
+        )
+
+    def _map(self) -> NoiseMap | None:
+        """Return the map of noise levels; those of pixels that are nowhere valid do not count."""
+        request = self._request
+        if request.map is None:
+            return None
+        if self._union is None or self._has_whole_planes:
+            return noise_map(np.asarray(request.sigma))
+        return noise_map(np.asarray(request.sigma), self._union)
 
     def _photons(self) -> PoissonGaussian | None:
         """Return the detector, given or estimated, or None if the noise is Gaussian."""
@@ -303,27 +418,54 @@ class _Survey:
         if isinstance(noise, PoissonGaussian):
             return noise
         # All samples and planes of a channel are assumed to have the same noise.
-        planes = [np.moveaxis(p, -1, 0) if p.ndim == 3 else p[None] for p in self._kept]
-        offset = noise.offset if isinstance(noise, UnknownDetector) else None
-        return estimate_poisson_gaussian(np.concatenate(planes), channel_axis=0, offset=offset)
+        return detector_of(self._kept, noise.offset if isinstance(noise, UnknownDetector) else None)
 
 
-def _read(surveys: list[_Survey], source: Source) -> None:
-    """Pass the planes of an image to the surveys of their channels, if any needs them."""
-    if not any(survey.estimates or survey.needs_extremes for survey in surveys):
-        return
-    layout = source.layout
+def _read(surveys: list[_Survey], source: Source) -> InvalidPixels | None:
+    """Pass the planes of an image to the surveys of their channels, if any needs them.
+
+    Return the number of invalid pixels, or None if there are none.
+    """
+    layout, validity = source.layout, source.validity
+    masked = validity.may_exclude(source.dtype)
+    if not masked and not any(survey.estimates or survey.needs_extremes for survey in surveys):
+        return None
     count = layout.plane_count // layout.channels
     wanted = set(np.linspace(0, count - 1, min(count, _MOST_PLANES)).astype(int).tolist())
     seen = [0] * layout.channels
+    invalid: list[int] = []
+    reasons: dict[str, None] = {}
     for number, plane in enumerate(source.planes()):
         channel = layout.channel_of(number)
-        survey = surveys[channel]
-        if survey.needs_extremes:
-            survey.look_at(plane)
-        if survey.estimates and seen[channel] in wanted:
-            survey.estimate_from(plane)
+        mask = validity.of(plane, number) if masked else None
+        invalid.append(0 if mask is None else int(mask.size - mask.sum()))
+        if mask is not None:
+            reasons |= dict.fromkeys(validity.reasons(plane, number))
+        surveys[channel].look_at(plane, mask, wanted=seen[channel] in wanted)
         seen[channel] += 1
+    if not any(invalid):
+        return None
+    height, width = layout.size
+    return InvalidPixels(counts=tuple(invalid), plane_size=height * width, reasons=tuple(reasons))
+
+
+def _warn_of_void_planes(invalid: InvalidPixels | None) -> None:
+    """Warn of planes that come back as they are, since they have no valid pixel."""
+    void = [] if invalid is None else invalid.void_planes
+    if invalid is None or not void:
+        return
+    why = ", ".join(invalid.reasons)
+    if len(void) == len(invalid.counts):
+        what = "the image has no valid pixel"
+    else:
+        names = ", ".join(str(number + 1) for number in void[:5])
+        names += ", ..." if len(void) > 5 else ""
+        what = f"{len(void)} of {len(invalid.counts)} planes have no valid pixel ({names})"
+    warnings.warn(
+        f"{what} and come{'s' if what.startswith('the') else ''} back unchanged; invalid: {why}",
+        NoValidPixelsWarning,
+        stacklevel=_outside(),
+    )
 
 
 def _typical_levels(estimates: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -354,13 +496,15 @@ def _warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any])
     )
 
 
-def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.float64] | None:
+def _given_sigmas(
+    request: Request, layout: Layout, channel: int, found: NoiseMap | None
+) -> NDArray[np.float64] | None:
     """Return the noise level of each sample of a channel, or None if not given."""
     sigma, samples = request.sigma, layout.samples
     if sigma is None:
         return None
-    if request.map is not None:
-        return np.full(samples, request.map.mean)
+    if found is not None:
+        return np.full(samples, found.mean)
     if np.ndim(sigma) == 0:
         return np.full(samples, nonnegative_number("sigma", sigma))
     if "C" in layout.axes:

@@ -273,13 +273,18 @@ def test_unreadable_image(tmp_path: Path, name: str, content: bytes | None, mess
     assert listing(tmp_path) == before
 
 
-def test_nan_is_refused(tmp_path: Path) -> None:
+def test_nan_is_no_data(tmp_path: Path) -> None:
     image = clean_image().astype(np.float32) / 255
     image[3, 4] = np.nan
     tifffile.imwrite(tmp_path / "in.tif", image)
-    result = denoise(tmp_path / "in.tif", tmp_path / "out.tif", sigma=0.1)
-    assert result.exit_code == 3
-    assert "NaN or infinite" in result.stderr
+    result = run(
+        *("denoise", tmp_path / "in.tif", tmp_path / "out.tif"),
+        *("--sigma", 0.1, "--engine", "numpy"),
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "0.21 % of the pixels are invalid: NaN or infinite" in " ".join(result.stderr.split())
+    found = tifffile.imread(tmp_path / "out.tif")
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(image))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,34 @@ def test_outputs_that_are_refused(
     assert listing(tmp_path) == before
 
 
+def test_invalid_pixels_are_grey_and_do_not_count(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    clean = np.broadcast_to(np.linspace(50, 200, 80), (60, 80)).astype(np.float32)
+    noisy = clean + rng.normal(0, 20, clean.shape).astype(np.float32)
+    names = [tmp_path / f"{name}.tif" for name in ("before", "after", "clean")]
+    output = ("--clean", names[2], "--data-range", 255, "--overwrite")
+    shown, tables = [], []
+    for junk in (np.nan, np.inf):
+        for name, part in zip(names, (1, 0.5, 0), strict=True):
+            holes = part * noisy + (1 - part) * clean
+            holes[10:30, 5:20] = junk
+            tifffile.imwrite(name, holes)
+        result = run("compare", names[0], names[1], *output, "--output", tmp_path / "c.png")
+        assert result.exit_code == 0, result.stderr
+        assert "0.062 of the pixels are invalid" in result.stderr
+        shown.append(np.asarray(Image.open(tmp_path / "c.png")))
+        tables.append(result.stdout)
+    np.testing.assert_array_equal(shown[0], shown[1])
+    assert tables[0] == tables[1]
+    valid = np.ones(clean.shape, np.bool_)
+    valid[10:30, 5:20] = False
+    error = np.mean((noisy - clean)[valid].astype(np.float64) ** 2)
+    assert f"{10 * np.log10(255**2 / error):.2f}" in tables[0]
+    if importlib.util.find_spec("matplotlib") is not None:
+        result = run("explain", names[0], "--output", tmp_path / "e.png")
+        assert (result.exit_code, "has invalid pixels" in result.stderr) == (3, True)
+
+
 def test_other_sizes_and_bad_files(files: dict[str, Path], tmp_path: Path) -> None:
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "small.png")
     output = ("--output", tmp_path / "c.png")
@@ -140,7 +169,7 @@ def test_other_sizes_and_bad_files(files: dict[str, Path], tmp_path: Path) -> No
     assert "has the shape 9 x 9" in result.stderr
     tifffile.imwrite(tmp_path / "nan.tif", np.full((60, 80), np.nan, np.float32))
     result = run("compare", tmp_path / "nan.tif", files["noisy"], *output)
-    assert (result.exit_code, "NaN" in result.stderr) == (3, True)
+    assert (result.exit_code, "no valid pixel" in result.stderr) == (3, True)
     result = run("compare", files["noisy"], files["denoised"], *output, "--zoom", 50, 0, 20)
     assert result.exit_code == 2
     assert "--zoom 50 0 20 is not inside the image of 60 rows and 80 columns" in result.stderr

@@ -175,7 +175,7 @@ def test_another_program_finds_the_exif_data(tmp_path: Path) -> None:
 def elements(path: Path) -> dict[str, Any]:
     """Return all elements but those that a derived image has anew."""
     content = pydicom.dcmread(path).to_json_dict()
-    new = ("00080008", "00080018", "00082112")
+    new = ("00080008", "00080018", "00082112", "0008103E", "00082111", "0020000E")
     return {tag: value for tag, value in content.items() if tag not in new}
 
 
@@ -189,6 +189,8 @@ def test_dicom_keeps_its_elements(name: str, origin: str, tmp_path: Path) -> Non
     assert new.SOPInstanceUID == new.file_meta.MediaStorageSOPInstanceUID != old.SOPInstanceUID
     assert new.SourceImageSequence[0].ReferencedSOPInstanceUID == old.SOPInstanceUID
     assert new.ImageType[0] == "DERIVED"
+    assert new.SeriesInstanceUID != old.get("SeriesInstanceUID")
+    assert new.SeriesDescription.endswith(" (denoised)")
     if checker := shutil.which("dcmftest"):
         done = subprocess.run([checker, target], capture_output=True, text=True)
         assert done.stdout.startswith("yes:")

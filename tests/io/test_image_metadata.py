@@ -136,9 +136,11 @@ def test_tags_that_are_left_out_are_named(tmp_path: Path) -> None:
         values(HEIGHT, WIDTH),
         extratags=[(65000, 3, 1, 5, True), (42113, 2, 0, "0", True)],
     )
-    left_out, missing = read_image(tmp_path / "in.tif").notes
+    read = read_image(tmp_path / "in.tif")
+    (left_out,) = read.notes
     assert "65000" in left_out
-    assert "GDAL_NODATA" in missing
+    (rule,) = read.nodata
+    assert (rule.lowest, rule.highest, rule.words) == (0, 0, "nodata 0")
 
 
 def test_ome_xml_names_the_new_type(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Case:
     dtype: str
     words: list[str] = field(default_factory=list)
     arguments: dict[str, Any] = field(default_factory=dict)
+    invalid: str = "none"
 
 
 @st.composite
@@ -65,6 +66,12 @@ def cases(draw: st.DrawFn) -> Case:
     if draw(st.booleans()):
         case.words.append("--exact")
         case.arguments["exact"] = True
+    case.invalid = draw(st.sampled_from(("none", "none", "mask", "nodata", "nan")))
+    if case.invalid == "nan" and np.dtype(case.dtype).kind != "f":
+        case.invalid = "nodata"
+    if case.invalid != "none":
+        case.words += ["--engine", "numpy"]
+        case.arguments["engine"] = "numpy"
     return case
 
 
@@ -102,6 +109,31 @@ def image(case: Case, seed: int) -> NDArray[Any]:
     return noisy.round().clip(0, 255).astype(case.dtype)
 
 
+HOLES = np.ones((28, 30), np.bool_)
+HOLES[3:6, 20:25] = HOLES[20:, :2] = HOLES[10, 10] = False
+"""The mask of all cases that have one."""
+
+
+def with_invalid_pixels(case: Case, pixels: NDArray[Any]) -> NDArray[Any]:
+    """Return the image with values at invalid pixels that mark them as such."""
+    if case.invalid not in ("nodata", "nan"):
+        return pixels
+    value = np.nan if case.invalid == "nan" else 251
+    where = tuple(slice(None) if letter in "YX" else None for letter in case.axes)
+    return np.where(HOLES[where], np.minimum(pixels, 250), np.array(value, pixels.dtype))
+
+
+def with_mask(case: Case, pixels: NDArray[Any], path: Path) -> None:
+    """Give both interfaces the same mask, by a file and as an array."""
+    if case.invalid == "mask":
+        np.save(path / "mask.npy", HOLES)
+        case.words += ["--mask", str(path / "mask.npy")]
+        case.arguments["mask"] = HOLES
+    elif case.invalid == "nodata":
+        case.words += ["--nodata", "251"]
+        case.arguments["mask"] = pixels != 251
+
+
 def answer(pixels: NDArray[Any], axes: str, arguments: dict[str, Any]) -> NDArray[Any] | str:
     """Return what :func:`integrodiff.denoise` returns, or the message of its error."""
     try:
@@ -126,11 +158,12 @@ def test_equals_denoise(case: Case, seed: int) -> None:
     with folder() as path, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source, target = (path / f"{name}.{case.form}" for name in ("in", "out"))
-        write_array(source, image(case, seed), case.axes)
+        write_array(source, with_invalid_pixels(case, image(case, seed)), case.axes)
         if "--sigma-map" in case.words:
             np.save(path / "map.npy", case.arguments["sigma"])
-        words = [str(path / word) if word == "map.npy" else word for word in case.words]
         read = read_image(source)
+        with_mask(case, read.pixels, path)
+        words = [str(path / word) if word == "map.npy" else word for word in case.words]
         expected = answer(read.pixels, read.header.layout.axes, case.arguments)
         if isinstance(expected, str):
             result = run("denoise", source, target, *words)

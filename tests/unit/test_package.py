@@ -28,12 +28,12 @@ PUBLIC = {
     "ImageFileError": "type",
     "Model": "type",
     "ModelFileError": "type",
+    "NoValidPixelsWarning": "type",
     "NoiseLevelWarning": "type",
     "SlowEngineWarning": "type",
     "PeronaMalik": "type",
     "PoissonGaussian": "type",
     "Denoiser": "type",
-    "NotFiniteError": "type",
     "SliceBySliceWarning": "type",
     "Step": "type",
     "UnknownDetector": "type",
@@ -62,11 +62,12 @@ SIGNATURES = {
         "*as_float=False",
         "*exact=False",
         "*threads=None",
+        "*mask=None",
         "*out=None",
         "*callback=None",
     ],
-    "estimate_sigma": ["image", "*channel_axis=None"],
-    "estimate_poisson_gaussian": ["image", "*channel_axis=None", "*offset=None"],
+    "estimate_sigma": ["image", "*channel_axis=None", "*mask=None"],
+    "estimate_poisson_gaussian": ["image", "*channel_axis=None", "*offset=None", "*mask=None"],
     "PoissonGaussian": ["*gain=1.0", "*offset=0.0", "*readout=0.0"],
     "Denoiser": [
         "sigma=None",
@@ -149,7 +150,9 @@ install
 _atomic
 _child_threads
 layout
+validity
 arrays
+containers
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
         diffusion_tensor divergence operators domain evolution stability step __init__
 _checks
@@ -162,8 +165,9 @@ colour
 request
 pipeline
 _denoise
+xarray
 __init__
-io: spacing bounded image access registry formats.exif formats.ome_xml formats.tiff_tags \
+io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.tiff_tags \
     formats.tiff_writing formats.jpeg_size formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom_frames \
     formats.dicom formats.nifti formats.zarr_codecs formats.zarr_slabs \
@@ -173,7 +177,7 @@ viz: metrics sheet comparison demo drawing explanation explanation_figure __init
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
-cli: _terminal _files _models _noise _one_file batch.plan batch.records batch.outcomes \
+cli: _terminal _files _models _noise _masks _one_file batch.plan batch.records batch.outcomes \
      batch.messages batch.workers batch.run batch.__init__ _pipes _single _training_messages \
      _training denoise compare explain info demo train reproduce __init__ __main__
 """
@@ -182,10 +186,11 @@ its left. A new module must be entered here."""
 
 CONFINED = {
     "stages": set[str](),
-    "io": {"errors", "install", "layout", "_atomic"},
-    "noise": {"arrays", "errors", "_checks"},
-    "request": {"arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "_checks"},
-    "pipeline": {"engines", "request"},
+    "io": {"errors", "install", "layout", "validity", "_atomic"},
+    "noise": {"arrays", "errors", "validity", "_checks"},
+    "request": {"arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "validity"}
+    | {"_checks"},
+    "pipeline": {"engines", "request", "validity"},
     "colour": {"errors", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},
     "models": {"errors", "layout", "_atomic", "_checks", "stages"},

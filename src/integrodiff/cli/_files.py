@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from integrodiff.cli._terminal import ExitCode, note, stop, stopping
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -29,10 +30,11 @@ def refuse_output_over_inputs(output: Path, inputs: Iterable[Path]) -> None:
             )
 
 
-def page_of(path: Path, page: int) -> NDArray[Any]:
-    """Read one page of an image, counted from one: grey, or RGB with the samples last."""
-    import numpy as np
+def page_of(path: Path, page: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Read one page of an image, counted from one: grey, or RGB with the samples last.
 
+    Return it with its mask, which is None if all pixels are valid.
+    """
     from integrodiff.errors import ImageFileError
     from integrodiff.io import open_image
 
@@ -52,6 +54,7 @@ def page_of(path: Path, page: int) -> NDArray[Any]:
                 f"{path} has {samples} samples per pixel; only grey and RGB images can be drawn",
             )
         pixels: NDArray[Any] = next(islice(image.pages(), page - 1, None)).pixels
-    if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
-        stop(ExitCode.INPUT, f"{path} has NaN or infinite values; replace them first")
-    return pixels[..., 0] if pixels.ndim == 3 and samples == 1 else pixels
+        mask = image.validity.of(pixels, page - 1)
+    if mask is not None and not mask.any():
+        stop(ExitCode.INPUT, f"{path} has no valid pixel on this page")
+    return pixels[..., 0] if pixels.ndim == 3 and samples == 1 else pixels, mask

@@ -120,6 +120,8 @@ class NoiseOptions:
 
 def _read_map(path: str) -> NDArray[Any]:
     """Read a map of noise levels from an image file."""
+    import numpy as np
+
     from integrodiff.errors import ImageFileError
     from integrodiff.io import read_image
     from integrodiff.noise.maps import noise_map
@@ -133,7 +135,7 @@ def _read_map(path: str) -> NDArray[Any]:
             f"page(s), {image.header.kind}",
         )
     try:
-        noise_map(image.pixels)
+        noise_map(image.pixels, np.isfinite(image.pixels))
     except ValueError as error:
         stop(ExitCode.INPUT, f"{path}: {error}")
     return image.pixels

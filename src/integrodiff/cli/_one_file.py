@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from integrodiff.cli._files import refuse_output_over_inputs
+from integrodiff.cli._masks import Exclusions, MaskOptions
 from integrodiff.cli._models import loaded_model
 from integrodiff.cli._noise import NoiseOptions
-from integrodiff.cli._terminal import ExitCode, stop, stopping
+from integrodiff.cli._terminal import ExitCode, stopping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from integrodiff import Denoiser
+    from integrodiff.cli._masks import MaskedFile
     from integrodiff.colour import Colour
     from integrodiff.io import ImageHeader, ImageReader, Page
     from integrodiff.pipeline import Pipeline
@@ -32,6 +36,7 @@ class Options:
     """Options of the command that determine how images are denoised."""
 
     noise: NoiseOptions
+    masks: MaskOptions = field(default_factory=MaskOptions)
     model: str
     engine: str
     data_range: float | None
@@ -60,15 +65,16 @@ class Options:
                 as_float=self.as_float,
                 exact=self.exact,
             )
-        return Settings(options=self, denoiser=denoiser)
+        return Settings(options=self, denoiser=denoiser, exclusions=self.masks.exclusions())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options of the command with the denoiser built from them."""
+    """The options of the command with the denoiser and the exclusions built from them."""
 
     options: Options
     denoiser: Denoiser
+    exclusions: Exclusions = field(default_factory=Exclusions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +91,8 @@ class Denoised:
         Descriptions of the image and of how it was denoised.
     noise : dict
         The noise, given or estimated, as JSON values.
+    invalid : int
+        Number of invalid pixels, in all pages.
     seconds : float
         Time in seconds.
     notes : tuple of str
@@ -96,6 +104,7 @@ class Denoised:
     image: str
     how: str
     noise: dict[str, Any]
+    invalid: int
     seconds: float
     notes: tuple[str, ...]
 
@@ -116,6 +125,7 @@ def denoise_file(
     *,
     watch: Watch,
     completed: Callable[[Path], object] | None = None,
+    identity: str = "",
 ) -> Denoised:
     """Check input and output, then denoise and write page by page.
 
@@ -129,6 +139,8 @@ def denoise_file(
         Shows progress, see :data:`Watch`.
     completed : callable, optional
         Called with the path of the complete temporary file, before it is renamed to ``target``.
+    identity : str
+        A text that stands for all options, see :class:`integrodiff.io.Derivation`.
 
     Raises
     ------
@@ -137,6 +149,7 @@ def denoise_file(
     """
     from integrodiff.errors import ImageFileError
     from integrodiff.io import (
+        Derivation,
         OutputFileError,
         check_output,
         check_output_path,
@@ -147,21 +160,25 @@ def denoise_file(
     start = time.perf_counter()
     options, denoiser = settings.options, settings.denoiser
     sigma_map = options.noise.sigma_map
-    refuse_output_over_inputs(target, [source, *([] if sigma_map is None else [Path(sigma_map)])])
+    more = [] if sigma_map is None else [Path(sigma_map)]
+    refuse_output_over_inputs(target, [source, *more, *options.masks.files])
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
         check_output_path(target, overwrite=options.overwrite)
         with open_image(source) as reader:
             dtype = denoiser.request.result_dtype(reader.header.dtype)
             header = reader.header.with_dtype(dtype)
             check_output(target, header, overwrite=options.overwrite)
-            pipeline = _pipeline(reader, denoiser)
+            pipeline = _pipeline(settings.exclusions.source(reader), denoiser)
+            words = _derivation_in_words(settings, pipeline.resolved)
+            header = header.with_derivation(Derivation(words=words, settings=identity))
             with create_image(
                 target, header, overwrite=options.overwrite, completed=completed
             ) as result:
                 for page in _denoised(reader, pipeline, watch):
                     result.write(page)
     resolved = pipeline.resolved
-    notes = [f"{source}: {text}" for text in header.notes]
+    remarks = [*header.notes, *settings.exclusions.notes(resolved.invalid)]
+    notes = [f"{source}: {text}" for text in remarks]
     notes += [f"{target}: {text}" for text in result.notes]
     return Denoised(
         size=header.size,
@@ -169,20 +186,18 @@ def denoise_file(
         image=_image_in_words(header),
         how=f"{Path(options.model).name} at {resolved.noise}, engine {denoiser.engine}",
         noise=_noise_for_report(resolved),
+        invalid=0 if resolved.invalid is None else resolved.invalid.total,
         seconds=time.perf_counter() - start,
         notes=tuple(notes),
     )
 
 
-def _pipeline(reader: ImageReader, denoiser: Denoiser) -> Pipeline:
+def _pipeline(source: MaskedFile, denoiser: Denoiser) -> Pipeline:
     """Resolve the request for a file."""
-    from integrodiff.errors import ImageFileError, NotFiniteError
+    from integrodiff.errors import ImageFileError
 
     with stopping(ExitCode.USAGE, ValueError), stopping(ExitCode.INPUT, ImageFileError):
-        try:
-            return denoiser.pipeline(reader)
-        except NotFiniteError as error:
-            stop(ExitCode.INPUT, f"{reader.path}: {error}")
+        return denoiser.pipeline(source)
 
 
 def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator[Page]:
@@ -192,11 +207,13 @@ def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator
     current: list[Page] = []
 
     def planes() -> Iterator[NDArray[Any]]:
-        for page in reader.pages():
-            current.append(page)
+        for number, page in enumerate(reader.pages()):
+            current.append(page._replace(valid=pipeline.mask_of(page.pixels, number)))
             yield page.pixels
 
-    with watch(pipeline.steps) as advance:
+    with stopping(ExitCode.USAGE, ValueError, ImportError):
+        steps = pipeline.steps
+    with watch(steps) as advance:
         results = pipeline.run(planes(), count=advance)
         while True:
             with (
@@ -222,6 +239,27 @@ def _noise_of_channel(channel: ResolvedChannel) -> dict[str, Any]:
     if channel.map is not None:
         found["sigma_range"] = [channel.map.lowest, channel.map.highest]
     return found
+
+
+_LONGEST_PARAMETERS = 600
+"""Characters of the parameters of a model in a description."""
+
+
+def _derivation_in_words(settings: Settings, resolved: ResolvedRequest) -> str:
+    """Describe model, parameters and noise level."""
+    from integrodiff._version import __version__
+    from integrodiff.models.files import model_to_json
+
+    document = json.loads(model_to_json(settings.denoiser.request.model))
+    parameters = json.dumps(document["parameters"]).replace('"', "")
+    if len(parameters) > _LONGEST_PARAMETERS:
+        parameters = f"parameters sha256 {hashlib.sha256(parameters.encode()).hexdigest()}"
+    name = Path(settings.options.model).name
+    ranges = {f"{channel.data_range:.6g}" for channel in resolved.channels}
+    return (
+        f"denoised by integrodiff {__version__}, model {name} {parameters}, {resolved.noise}, "
+        f"data range {', '.join(sorted(ranges))}"
+    )
 
 
 def _image_in_words(image: ImageHeader) -> str:

@@ -17,6 +17,7 @@ from integrodiff.cli._terminal import (
 )
 from integrodiff.cli.batch.outcomes import Outcome, write_report
 from integrodiff.cli.batch.plan import Job
+from integrodiff.cli.batch.records import identity_of
 
 
 def run_single(
@@ -32,6 +33,7 @@ def run_single(
                 job.target,
                 settings,
                 watch=lambda total: progress(job.source.name, total, quiet=quiet),
+                identity=identity_of(settings),
             )
         outcome, code = Outcome(job=job, status="done", denoised=done), ExitCode.DONE
     except Stopped as end:

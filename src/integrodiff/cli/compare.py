@@ -21,6 +21,7 @@ from integrodiff.cli._terminal import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from integrodiff.viz.comparison import Region
@@ -99,7 +100,8 @@ def _run(
     refuse_output_over_inputs(output, inputs)
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=overwrite)
-    images = [page_of(path, page) for path in inputs]
+    pages = [page_of(path, page) for path in inputs]
+    images = [pixels for pixels, _ in pages]
     for path, image in zip(inputs[1:], images[1:], strict=True):
         if image.shape != images[0].shape:
             stop(
@@ -107,6 +109,10 @@ def _run(
                 f"{path} has the shape {_shape(image)} and {before} {_shape(images[0])}; "
                 "both images must have the same size and number of colours",
             )
+    mask = _common([found for _, found in pages])
+    if mask is not None:
+        images = [_without_invalid(image, mask) for image in images]
+        say(f"{np.mean(~mask):.2g} of the pixels are invalid: they are drawn grey and do not count")
     if clean is not None and images[0].dtype != images[2].dtype:
         note(
             f"{before} is {images[0].dtype} and {clean} is {images[2].dtype}: PSNR and SSIM assume "
@@ -120,13 +126,34 @@ def _run(
             span = grey_range(images[-1], 0.0, data_range)
     region = busiest_region(images[-1]) if zoom is None else _region(zoom, images[0])
     if clean is not None:
-        _print_table(inputs, images, span)
+        _print_table(inputs, images, span, mask)
     picture = comparison_sheet(
-        images[0], images[1], None if clean is None else images[2], region, span
+        images[0], images[1], None if clean is None else images[2], region, span, mask
     )
     with stopping(ExitCode.OUTPUT, ImageFileError):
         write_image(output, ImageFile(pixels=picture, axes="YXS"), overwrite=overwrite)
     say(f"comparison written to {output}")
+
+
+def _common(masks: list[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
+    """Return where all images are valid; None if they are everywhere."""
+    found = [mask for mask in masks if mask is not None]
+    if not found:
+        return None
+    common: NDArray[np.bool_] = found[0]
+    for mask in found[1:]:
+        common = common & mask
+    if not common.any():
+        stop(ExitCode.INPUT, "there is no pixel that is valid in all of these images")
+    return common
+
+
+def _without_invalid(image: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return an image with one of its valid values at all invalid pixels."""
+    import numpy as np
+
+    valid = image[mask]
+    return np.where(mask if image.ndim == 2 else mask[..., None], image, valid[len(valid) // 2])
 
 
 def _region(zoom: tuple[int, int, int], image: NDArray[Any]) -> Region:
@@ -148,7 +175,12 @@ def _shape(image: NDArray[Any]) -> str:
     return " x ".join(map(str, image.shape))
 
 
-def _print_table(paths: list[Path], images: list[NDArray[Any]], span: float) -> None:
+def _print_table(
+    paths: list[Path],
+    images: list[NDArray[Any]],
+    span: float,
+    mask: NDArray[np.bool_] | None,
+) -> None:
     from rich import box
     from rich.table import Table
 
@@ -158,6 +190,6 @@ def _print_table(paths: list[Path], images: list[NDArray[Any]], span: float) -> 
     for name in ("image", "PSNR [dB]", "SSIM"):
         table.add_column(name, justify="left" if name == "image" else "right")
     for path, image in zip(paths[:2], images[:2], strict=True):
-        found = quality(image, images[2], span)
+        found = quality(image, images[2], span, mask)
         table.add_row(printable(str(path)), f"{found.psnr:.2f}", f"{found.ssim:.3f}")
     results().print(table)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from integrodiff._default_model import DEFAULT_MODEL
+from integrodiff.cli._masks import MaskFile, MaskOptions, NodataValue
 from integrodiff.cli._noise import Gain, NoiseKind, NoiseOptions, Offset, Readout, Sigma, SigmaMap
 from integrodiff.cli._one_file import Options, Settings
 from integrodiff.cli._pipes import PIPE, piped
@@ -77,6 +78,8 @@ def denoise(
     gain: Gain = None,
     offset: Offset = None,
     readout: Readout = None,
+    mask: MaskFile = None,
+    nodata: NodataValue = None,
     as_float: Annotated[
         bool,
         typer.Option(
@@ -155,6 +158,7 @@ def denoise(
         integrodiff denoise noisy.png clean.png
         integrodiff denoise noisy.png clean.png --sigma 25
         integrodiff denoise counts.tif clean.tif --noise poisson
+        integrodiff denoise brain.nii.gz clean.nii.gz --nodata 0
         integrodiff denoise noisy/ clean/ --jobs 2 --resume
         integrodiff denoise - - --format tif < noisy.png > clean.tif
     """
@@ -169,6 +173,7 @@ def denoise(
         )
         options = Options(
             noise=noise_options,
+            masks=MaskOptions(mask=mask, nodata=nodata),
             model=model,
             engine=engine,
             data_range=data_range,

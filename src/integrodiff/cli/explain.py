@@ -112,7 +112,13 @@ def _run(request: _Request) -> None:
     request.noise.check()
     model = loaded_model(request.model)
     _check_output(request)
-    pixels = page_of(request.input, request.page)
+    pixels, mask = page_of(request.input, request.page)
+    if mask is not None:
+        stop(
+            ExitCode.INPUT,
+            f"{request.input} has invalid pixels, and only images without them can be explained; "
+            "cut out a part",
+        )
     from integrodiff import Denoiser
     from integrodiff.arrays import array_image
     from integrodiff.viz.drawing import save_figure

@@ -29,7 +29,7 @@ from integrodiff.io.access import (
     collected,
     output_refusal,
 )
-from integrodiff.io.image import ImageFile, ImageHeader, Metadata, Page
+from integrodiff.io.image import Derivation, ImageFile, ImageHeader, Metadata, Page
 from integrodiff.io.registry import (
     FORMATS,
     SUFFIXES,
@@ -43,6 +43,7 @@ from integrodiff.io.spacing import Spacing
 __all__ = [
     "FORMATS",
     "SUFFIXES",
+    "Derivation",
     "Format",
     "ImageFile",
     "ImageHeader",

@@ -24,6 +24,7 @@ from integrodiff.errors import ImageFileError
 from integrodiff.io.image import ImageFile, ImageHeader, Page
 from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
+from integrodiff.validity import Validity
 
 # No supported compression shrinks the data of a noisy image by a larger factor.
 _LARGEST_RATIO = 1500
@@ -165,6 +166,11 @@ class ImageReader(ABC):
         """Distance of neighbouring pixels along the axes for which the file declares it."""
         return self.header.spacing
 
+    @property
+    def validity(self) -> Validity:
+        """Which pixels are valid by what the file says."""
+        return Validity(nodata=self.header.nodata)
+
     def planes(self) -> Iterator[NDArray[Any]]:
         """Give the pixels of the pages without alpha; can be called again.
 
@@ -276,6 +282,7 @@ def collected(reader: ImageReader) -> ImageFile:
         axes=header.axes,
         alpha=None if alpha is None else alpha.reshape(*layout.plane_grid, *layout.size),
         spacing=header.spacing,
+        nodata=header.nodata,
         metadata=header.metadata,
         notes=header.notes,
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
+from integrodiff.validity import Mask, Nodata
 
 EXIF_SIGNATURE = b"Exif\0\0"
 """What a block of EXIF data begins with in a JPEG file."""
@@ -36,6 +37,22 @@ class FormatDetails:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Derivation:
+    """How the pixels of a new file were computed from those of another.
+
+    Attributes
+    ----------
+    words : str
+        Method, parameters and noise level, for readers.
+    settings : str
+        A text that is the same for all files that were computed with the same settings.
+    """
+
+    words: str = ""
+    settings: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metadata:
     """The metadata of a file.
 
@@ -53,6 +70,8 @@ class Metadata:
         A block of EXIF data that begins with :data:`EXIF_SIGNATURE`.
     own : FormatDetails, optional
         Metadata that only a file of the same format can hold.
+    derivation : Derivation, optional
+        How the pixels were computed, for formats that say so.
     """
 
     icc_profile: bytes | None = None
@@ -62,13 +81,25 @@ class Metadata:
     white_is_zero: bool = False
     exif: bytes | None = None
     own: FormatDetails | None = None
+    derivation: Derivation | None = None
 
 
 class Page(NamedTuple):
-    """One plane of an image, ``(Y, X)`` or ``(Y, X, S)``, with its transparency if any."""
+    """One plane of an image, ``(Y, X)`` or ``(Y, X, S)``.
+
+    Attributes
+    ----------
+    pixels : ndarray
+        The grey values.
+    alpha : ndarray, optional
+        Transparency.
+    valid : array of bool, optional
+        False at pixels whose values are to be stored as they are, whatever they are.
+    """
 
     pixels: NDArray[Any]
     alpha: NDArray[Any] | None = None
+    valid: Mask | None = None
 
     def with_pixels(self, pixels: NDArray[Any]) -> Page:
         """Return the page with other pixels of the same shape, its alpha unchanged."""
@@ -77,7 +108,7 @@ class Page(NamedTuple):
                 f"new pixels must have the shape {self.pixels.shape}, got {pixels.shape}"
             )
         alpha = None if self.alpha is None else self.alpha.astype(pixels.dtype, copy=False)
-        return Page(pixels, alpha)
+        return Page(pixels, alpha, self.valid)
 
     @property
     def samples(self) -> NDArray[Any]:
@@ -105,6 +136,8 @@ class ImageHeader:
         Whether there is transparency besides the pixels, of the same dtype.
     spacing : mapping from str to Spacing
         Distance of neighbouring pixels along the axes for which the file declares it.
+    nodata : tuple of Nodata
+        Grey values that mark invalid pixels, as the file declares them.
     metadata : Metadata
         What else is to be carried over to a new file.
     notes : tuple of str
@@ -116,6 +149,7 @@ class ImageHeader:
     axes: str
     has_alpha: bool = False
     spacing: Spacings = field(default_factory=dict)
+    nodata: tuple[Nodata, ...] = ()
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
@@ -157,6 +191,10 @@ class ImageHeader:
         name = f"{samples} samples" if self.layout.has_samples else "grey"
         return f"{name} with alpha" if self.has_alpha else name
 
+    def with_derivation(self, derivation: Derivation) -> ImageHeader:
+        """Return the header of an image that was computed from this one."""
+        return replace(self, metadata=replace(self.metadata, derivation=derivation))
+
     def with_dtype(self, dtype: np.dtype[Any]) -> ImageHeader:
         """Return the header of the same image with pixels of another dtype."""
         return replace(self, dtype=dtype)
@@ -175,7 +213,7 @@ class ImageFile:
         before them count pages.
     alpha : ndarray, optional
         Transparency, of the dtype of the pixels and with their axes but for S.
-    spacing, metadata, notes
+    spacing, nodata, metadata, notes
         As in :class:`ImageHeader`.
     """
 
@@ -183,6 +221,7 @@ class ImageFile:
     axes: str = ""
     alpha: NDArray[Any] | None = None
     spacing: Spacings = field(default_factory=dict)
+    nodata: tuple[Nodata, ...] = ()
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
@@ -205,6 +244,7 @@ class ImageFile:
             axes=self.axes,
             has_alpha=self.alpha is not None,
             spacing=self.spacing,
+            nodata=self.nodata,
             metadata=self.metadata,
             notes=self.notes,
         )

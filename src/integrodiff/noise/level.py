@@ -16,7 +16,7 @@ There are three additions to the published method:
   :math:`(1 - \sqrt{49 / n})^2` (Marchenko and Pastur). This matters for small images and is
   corrected.
 - Patches with clipped noise are excluded: constant patches, and those whose mean is within one
-  standard deviation of a clipped grey value, black or white.
+  standard deviation of a clipped grey value, black or white. So are patches with invalid pixels.
 
 docs/noise.md measures the errors of both estimators.
 
@@ -27,6 +27,7 @@ docs/noise.md measures the errors of both estimators.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -36,8 +37,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._checks import finite_number
 from integrodiff.arrays import array_image
-from integrodiff.errors import NotFiniteError
 from integrodiff.noise.photons import PoissonGaussian
+from integrodiff.validity import Mask
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -58,16 +59,21 @@ _CLASSES = 8
 _BAND_PIXELS, _BLOCK = 2**17, 2**14
 
 
-def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> float | Floats:
+def estimate_sigma(
+    image: ArrayLike, *, channel_axis: int | None = None, mask: ArrayLike | None = None
+) -> float | Floats:
     """Estimate the standard deviation of additive white Gaussian noise.
 
     Parameters
     ----------
     image : array_like
         Grey image (rows, columns), or multichannel image with a ``channel_axis``, of at least
-        20 x 20 pixels. Integer or real floating point, without NaN or infinite values.
+        20 x 20 pixels. Integer or real floating point; NaN and infinite values are invalid pixels,
+        as are the masked ones of a masked array.
     channel_axis : int, optional
         Axis of the channels; each gets its own estimate.
+    mask : array of bool, optional
+        True at valid pixels, (rows, columns). Only patches without invalid pixels are used.
 
     Returns
     -------
@@ -78,7 +84,7 @@ def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> floa
     Raises
     ------
     ValueError
-        If the image is too small.
+        If the image is too small, or has too few valid pixels.
 
     Notes
     -----
@@ -94,14 +100,18 @@ def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> floa
     >>> abs(estimate_sigma(noisy) - 20) < 1
     True
     """
-    array = _checked(image, channel_axis)
+    array, valid = _checked(image, channel_axis, mask)
     if channel_axis is None:
-        return _sigma_of(array)
-    return np.array([_sigma_of(channel) for channel in np.moveaxis(array, channel_axis, 0)])
+        return _sigma_of(array, valid)
+    return np.array([_sigma_of(channel, valid) for channel in np.moveaxis(array, channel_axis, 0)])
 
 
 def estimate_poisson_gaussian(
-    image: ArrayLike, *, channel_axis: int | None = None, offset: float | None = None
+    image: ArrayLike,
+    *,
+    channel_axis: int | None = None,
+    offset: float | None = None,
+    mask: ArrayLike | None = None,
 ) -> PoissonGaussian:
     """Estimate the gain and the readout noise of a detector from one of its images.
 
@@ -116,21 +126,33 @@ def estimate_poisson_gaussian(
         the readout noise follows if the offset is given. Otherwise the offset is set to zero, or,
         where grey values are negative or the fit requires it, the readout noise is. The
         stabilised image is the same in both cases.
+    mask : array of bool, optional
+        As in :func:`estimate_sigma`.
 
     Raises
     ------
     ValueError
-        If the image is too small, or its noise does not grow with its brightness.
+        If the image is too small, has too few valid pixels, or its noise does not grow with its
+        brightness.
 
     Notes
     -----
     Patches are sorted by their mean into eight classes. The variance of the noise in each class
     is estimated as in :func:`estimate_sigma`, and a line is fitted by robust least squares.
     """
-    known = None if offset is None else finite_number("offset", offset)
-    array = _checked(image, channel_axis).astype(np.float64)
+    array, valid = _checked(image, channel_axis, mask)
     channels = [array] if channel_axis is None else list(np.moveaxis(array, channel_axis, 0))
-    found = np.concatenate([_variances_by_brightness(channel) for channel in channels], axis=1)
+    return detector_of([(channel, valid) for channel in channels], offset)
+
+
+def detector_of(
+    images: Iterable[tuple[NDArray[Any], Mask | None]], offset: float | None
+) -> PoissonGaussian:
+    """Estimate a detector from grey images with their masks; see above."""
+    known = None if offset is None else finite_number("offset", offset)
+    found = np.concatenate(
+        [_variances_by_brightness(_filled(image, valid), valid) for image, valid in images], axis=1
+    )
     slope, intercept = _line_through(*found)
     if known is None and (intercept < 0 or found[0].min() < 0):
         return PoissonGaussian(gain=slope, offset=-intercept / slope)
@@ -139,30 +161,42 @@ def estimate_poisson_gaussian(
     return PoissonGaussian(gain=slope, offset=dark, readout=math.sqrt(variance))
 
 
-def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
-    """Return the image as an array; refuse invalid types, shapes and values."""
+def _checked(
+    image: ArrayLike, channel_axis: int | None, mask: ArrayLike | None
+) -> tuple[NDArray[Any], Mask | None]:
+    """Return the image as an array, and its mask if it has invalid pixels."""
     if channel_axis is None and np.ndim(image) != 2:
         raise ValueError(
             f"image must have two axes, rows and columns, got shape {np.shape(image)}; for colour "
             "give channel_axis, and estimate the planes of a stack one by one"
         )
-    array = array_image(image, channel_axis=channel_axis).array
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise NotFiniteError("image has NaN or infinite values; replace them first")
-    return array
+    checked = array_image(image, channel_axis=channel_axis, mask=mask)
+    (plane,) = checked.planes()
+    valid = checked.validity.of(plane)
+    if valid is not None and not valid.any():
+        raise ValueError("image has no valid pixel: all are masked, NaN or infinite")
+    return checked.array, valid
 
 
-def _sigma_of(image: NDArray[Any]) -> float:
+def _filled(image: NDArray[Any], valid: Mask | None) -> Floats:
+    """Return a copy in float64, with one of the valid values in place of those that are not."""
+    if valid is None:
+        return image.astype(np.float64)
+    return np.where(valid, image, image[valid].min()).astype(np.float64)
+
+
+def _sigma_of(image: NDArray[Any], valid: Mask | None = None) -> float:
     """Estimate the noise level of one channel."""
     # Scaled to [0, 1], since squares of the original values could overflow or underflow.
-    smallest, span = float(image.min()), float(image.max()) - float(image.min())
+    values = image if valid is None else image[valid]
+    smallest, span = float(values.min()), float(values.max()) - float(values.min())
     if span == 0:
         return 0.0
-    patches, texture = patches_of(image, smallest, span)
+    patches, texture = patches_of(image, smallest, span, valid=valid)
     if not len(texture):
         return 0.0
-    darkest = 0.0 if _share(image, image.min()) > _CLIPPED_PART else -math.inf
-    brightest = 1.0 if _share(image, image.max()) > _CLIPPED_PART else math.inf
+    darkest = 0.0 if _share(values, values.min()) > _CLIPPED_PART else -math.inf
+    brightest = 1.0 if _share(values, values.max()) > _CLIPPED_PART else math.inf
     weak = _weak_patches(patches, texture, darkest, brightest)
     # The factor for all patches, not only the weak ones: few weak patches make the eigenvalue
     # smaller, but texture that remains among them makes it larger; see docs/noise.md.
@@ -194,9 +228,9 @@ def _weak_patches(
     return weak
 
 
-def _variances_by_brightness(image: Floats) -> Floats:
+def _variances_by_brightness(image: Floats, valid: Mask | None = None) -> Floats:
     """Return mean, noise variance and number of patches for each brightness class."""
-    patches, texture = patches_of(image)
+    patches, texture = patches_of(image, valid=valid)
     order = np.argsort(patches.mean(axis=1))
     rows = []
     for members in np.array_split(order, _CLASSES):
@@ -235,13 +269,13 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
 
 
 def patches_of(
-    image: NDArray[Any], smallest: float = 0.0, span: float = 1.0
+    image: NDArray[Any], smallest: float = 0.0, span: float = 1.0, *, valid: Mask | None = None
 ) -> tuple[Floats, Floats]:
     """Return patches as rows, and the texture of each: the sum of its squared gradients.
 
-    Constant patches are left out, since their noise was clipped. The image is converted in bands
-    of rows, so that besides the patches themselves, whose number is limited, little memory is
-    taken.
+    Constant patches are left out, since their noise was clipped, and those with invalid pixels. The
+    image is converted in bands of rows, so that besides the patches themselves, whose number is
+    limited, little memory is taken.
 
     Parameters
     ----------
@@ -249,43 +283,84 @@ def patches_of(
         One channel.
     smallest, span : float
         Subtracted from the grey values, and what they are divided by.
+    valid : ndarray of bool, optional
+        True at valid pixels.
 
     Raises
     ------
     ValueError
         If the image has too few patches for an estimate.
     """
-    count = math.prod(max(length - SIDE + 1, 0) for length in image.shape)
+    whole, count = None, patch_count(image.shape)
+    if valid is not None and count >= _FEWEST_PATCHES:
+        whole = _whole_patches(valid)
+        count = int(whole.sum())
     if count < _FEWEST_PATCHES:
-        raise ValueError(
-            f"an image of {image.shape[0]} x {image.shape[1]} pixels is too small to estimate "
-            "its noise; at least 20 x 20 are needed. Otherwise give sigma"
-        )
+        raise ValueError(too_few_patches(image.shape, masked=valid is not None))
     stride = math.ceil(math.sqrt(count / _MOST_PATCHES))
     rows, columns = (range(0, length - SIDE + 1, stride) for length in image.shape)
-    patches = np.empty((len(rows) * len(columns), _DIMENSION))
-    texture = np.empty(len(patches))
+    known = None if whole is None else whole[::stride, ::stride]
+    most = len(rows) * len(columns) if known is None else int(known.sum())
+    patches, texture = np.empty((most, _DIMENSION)), np.empty(most)
     found = 0
     together = max(1, _BAND_PIXELS // (stride * image.shape[1]))
-    for first in rows[::together]:
-        band = image[first : first + (together - 1) * stride + SIDE].astype(np.float64)
+    for number, first in enumerate(rows[::together]):
+        chosen = slice(first, first + (together - 1) * stride + SIDE)
+        band = image[chosen].astype(np.float64)
+        if valid is not None:
+            band[~valid[chosen]] = smallest  # any number that is finite
         band -= smallest
         band /= span
-        some, textures = _patches_of_band(band, stride)
+        part = None if known is None else known[number * together : (number + 1) * together]
+        some, textures = _patches_of_band(band, stride, part)
         patches[found : found + len(some)] = some
         texture[found : found + len(some)] = textures
         found += len(some)
     return patches[:found], texture[:found]
 
 
-def _patches_of_band(band: Floats, stride: int) -> tuple[Floats, Floats]:
-    """Return patches and textures of some rows."""
+def _patches_of_band(band: Floats, stride: int, known: Mask | None) -> tuple[Floats, Floats]:
+    """Return patches and textures of some rows; ``known`` are those without invalid pixels."""
     across, down = (_squared_central_differences(band, axis) for axis in (1, 0))
     texture = _windows(across, SIDE, SIDE - 2, stride).sum((2, 3))
     texture += _windows(down, SIDE - 2, SIDE, stride).sum((2, 3))
     patches = _windows(band, SIDE, SIDE, stride)
     varies = texture > 0
+    if known is not None:
+        varies &= known
     return patches[varies].reshape(-1, _DIMENSION), texture[varies]
+
+
+def patch_count(shape: tuple[int, ...]) -> int:
+    """Return the number of patches in an image of a shape."""
+    return math.prod(max(length - SIDE + 1, 0) for length in shape)
+
+
+def has_enough_patches(valid: Mask) -> bool:
+    """Whether there are enough patches without invalid pixels for an estimate."""
+    if patch_count(valid.shape) < _FEWEST_PATCHES:
+        return False
+    return int(_whole_patches(valid).sum()) >= _FEWEST_PATCHES
+
+
+def _whole_patches(valid: Mask) -> Mask:
+    """Return which patches have valid pixels only: first along columns, then along rows."""
+    rows, columns = (length - SIDE + 1 for length in valid.shape)
+    high = np.logical_and.reduce([valid[k : k + rows] for k in range(SIDE)])
+    return np.asarray(np.logical_and.reduce([high[:, k : k + columns] for k in range(SIDE)]))
+
+
+def too_few_patches(shape: tuple[int, ...], *, masked: bool) -> str:
+    """Say that an image cannot tell its noise."""
+    if masked:
+        return (
+            f"there are too few valid pixels to estimate the noise: squares of {SIDE} x {SIDE} "
+            f"valid pixels are needed at {_FEWEST_PATCHES} places or more. Give sigma"
+        )
+    return (
+        f"an image of {shape[0]} x {shape[1]} pixels is too small to estimate its noise; at least "
+        "20 x 20 are needed. Otherwise give sigma"
+    )
 
 
 def least_variance(patches: Floats, chosen: NDArray[np.bool_] | None = None) -> float:
@@ -345,5 +420,5 @@ def _squared_central_differences(image: Floats, axis: int) -> Floats:
     return differences
 
 
-def _windows(image: Floats, height: int, width: int, stride: int) -> Floats:
+def _windows(image: NDArray[Any], height: int, width: int, stride: int) -> NDArray[Any]:
     return sliding_window_view(image, (height, width))[::stride, ::stride]

@@ -35,19 +35,31 @@ class NoiseMap(NamedTuple):
         return 1.0 if self.relative is None else float(self.relative.max())
 
 
-def noise_map(levels: NDArray[Any]) -> NoiseMap:
+def noise_map(levels: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> NoiseMap:
     """Split noise levels into their root mean square and the levels relative to it.
+
+    Parameters
+    ----------
+    levels : ndarray
+        The noise level at each pixel.
+    mask : array of bool, optional
+        True at valid pixels. The levels of others, which may be NaN, do not count; their relative
+        level is one.
 
     Raises
     ------
     ValueError
-        If a level is negative, NaN or infinite.
+        If the level of a valid pixel is negative, NaN or infinite.
     """
     levels = levels.astype(np.float64)
-    if not np.isfinite(levels).all() or (levels < 0).any():
-        raise ValueError("a map of noise levels must be finite and nonnegative")
-    if not levels.size:
+    counted = levels if mask is None else levels[mask]
+    if not np.isfinite(counted).all() or (counted < 0).any():
+        where = "" if mask is None else " at valid pixels"
+        raise ValueError(f"a map of noise levels must be finite and nonnegative{where}")
+    if not counted.size:
         return NoiseMap(0.0, 0.0, 0.0, None)
-    mean = float(np.sqrt(np.mean(levels**2)))
+    mean = float(np.sqrt(np.mean(counted**2)))
+    if mask is not None:
+        levels = np.where(mask, levels, mean)
     relative = np.maximum(levels / mean, _QUIETEST) if mean > 0 else None
-    return NoiseMap(mean, float(levels.min()), float(levels.max()), relative)
+    return NoiseMap(mean, float(counted.min()), float(counted.max()), relative)

@@ -17,6 +17,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _PANEL = 640
 # The difference is centred on mid-grey; black and white are this many standard deviations away.
 _DEVIATIONS = 4.0
+_GREY = 128  # of invalid pixels
 # Side of the enlarged square: as a part of the shorter side, and its limits in pixels.
 _ZOOM_PART, _SMALLEST_ZOOM, _LARGEST_ZOOM = 1 / 4, 48, 128
 
@@ -42,9 +43,25 @@ class Region:
         return image[self.top : self.top + self.size, self.left : self.left + self.size]
 
 
-def quality(image: NDArray[Any], clean: NDArray[Any], data_range: float) -> Quality:
-    """Return PSNR and SSIM of a grey image, or of one with its samples last."""
-    return Quality(psnr=psnr(image, clean, data_range), ssim=ssim(image, clean, data_range))
+def quality(
+    image: NDArray[Any],
+    clean: NDArray[Any],
+    data_range: float,
+    mask: NDArray[np.bool_] | None = None,
+) -> Quality:
+    """Return PSNR and SSIM of a grey image, or of one with its samples last.
+
+    With a mask, the PSNR is that of valid pixels; the SSIM is that of windows around them, with
+    the clean image at invalid pixels.
+    """
+    if mask is None:
+        return Quality(psnr=psnr(image, clean, data_range), ssim=ssim(image, clean, data_range))
+    valid = mask if image.ndim == 2 else mask[..., None]
+    whole = np.where(valid, image, clean)
+    return Quality(
+        psnr=psnr(image[mask], clean[mask], data_range),
+        ssim=ssim(whole, clean, data_range, mask),
+    )
 
 
 def busiest_region(image: NDArray[Any]) -> Region:
@@ -70,6 +87,7 @@ def comparison_sheet(
     clean: NDArray[Any] | None,
     region: Region,
     data_range: float,
+    mask: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.uint8]:
     """Return a sheet with both images, their difference, the clean image, and enlarged squares.
 
@@ -81,17 +99,23 @@ def comparison_sheet(
         Framed in the upper row, enlarged in the lower one.
     data_range : float
         Grey range for the PSNR in the labels.
+    mask : array of bool, optional
+        True at valid pixels; the others are drawn grey and do not count.
     """
     removed = before.astype(np.float64) - after.astype(np.float64)
+    counted = removed if mask is None else removed[mask]
     images = {"before": before, "after": after} | ({} if clean is None else {"clean": clean})
-    ends = _display_range(*images.values())
+    ends = _display_range(*(i if mask is None else i[mask] for i in images.values()))
     shown = {name: _as_bytes(image, *ends) for name, image in images.items()}
-    reach = max(_DEVIATIONS * float(removed.std()), 1e-12 * data_range)
+    reach = max(_DEVIATIONS * float(counted.std()), 1e-12 * data_range)
     shown["removed"] = _as_bytes(removed, -reach, reach)
-    labels = {"removed": f"sd {removed.std():.3g}"}
+    if mask is not None:
+        for pixels in shown.values():
+            pixels[~mask] = _GREY
+    labels = {"removed": f"sd {counted.std():.3g}"}
     if clean is not None:
         for name in ("before", "after"):
-            labels[name] = f"{quality(images[name], clean, data_range).psnr:.2f} dB"
+            labels[name] = f"{quality(images[name], clean, data_range, mask).psnr:.2f} dB"
     upper = [
         Tile(_panel(_framed(pixels, region)), name, labels.get(name, ""))
         for name, pixels in shown.items()

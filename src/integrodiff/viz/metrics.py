@@ -33,20 +33,26 @@ def psnr_of_error(mean_squared_error: Any, data_range: float = PEAK) -> Any:
         return 10 * np.log10(data_range**2 / np.asarray(mean_squared_error, np.float64))
 
 
-def ssim(image: NDArray[Any], clean: NDArray[Any], data_range: float = PEAK) -> float:
+def ssim(
+    image: NDArray[Any],
+    clean: NDArray[Any],
+    data_range: float = PEAK,
+    mask: NDArray[np.bool_] | None = None,
+) -> float:
     """Return the mean structural similarity of two images, grey or with channels last.
 
-    The window has seven pixels, or as many as fit into the image.
+    The window has seven pixels, or as many as fit into the image. With a mask, the mean is that
+    over valid pixels.
     """
     from skimage.metrics import structural_similarity
 
     window = min(7, *(length - 1 + length % 2 for length in image.shape[:2]))
-    return float(
-        structural_similarity(
-            clean.astype(np.float64),
-            image.astype(np.float64),
-            data_range=data_range,
-            win_size=window,
-            channel_axis=None if image.ndim == 2 else -1,
-        )
+    mean, similarity = structural_similarity(
+        clean.astype(np.float64),
+        image.astype(np.float64),
+        data_range=data_range,
+        win_size=window,
+        channel_axis=None if image.ndim == 2 else -1,
+        full=True,
     )
+    return float(mean if mask is None else similarity[mask].mean())

@@ -137,4 +137,5 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     }
     if done is not None:
         entry |= {"height": done.size[0], "width": done.size[1], "pages": done.pages}
+        entry["invalid_pixels"] = done.invalid
     return entry

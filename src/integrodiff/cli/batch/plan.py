@@ -9,8 +9,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from integrodiff.cli._terminal import ExitCode, note, stop
+
+if TYPE_CHECKING:
+    from integrodiff.io import Format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,7 @@ def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | 
     found = [image for name in names for image in _images(name, folder, recursive=recursive)]
     jobs = []
     for image in dict.fromkeys(found):
-        place = image.place.with_name(_renamed(image.place.name, suffix))
+        place = image.place.with_name(_renamed(image, suffix))
         record = folder / RECORDS / place.with_name(_record_name(place.name))
         jobs.append(Job(source=image.path, target=folder / place, record=record))
     _refuse_collisions(jobs)
@@ -142,9 +146,11 @@ def _images_in(
 
     for inner in _folders(folder, output) if recursive else [folder]:
         for path in _visible(inner):
-            if is_image_folder(path) or (format_of_name(path) and not is_folder_of_images(path)):
+            if is_folder_of_images(path):
+                continue
+            if is_image_folder(path) or format_of_name(path) is not None or _is_dicom(path):
                 yield path
-            elif not is_folder_of_images(path):
+            else:
                 others.append(path)
 
 
@@ -174,6 +180,23 @@ def _visible(folder: Path) -> list[Path]:
         return paths
     except OSError as error:
         stop(ExitCode.INPUT, f"{folder}: cannot be looked into: {error.strerror}")
+
+
+def _format(path: Path) -> Format | None:
+    """Return the format of a file by its content, or None if it has none that is known."""
+    from integrodiff.errors import ImageFileError
+    from integrodiff.io import format_of_content
+
+    try:
+        return format_of_content(path)
+    except ImageFileError:
+        return None
+
+
+def _is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM by its content; its files often have no extension."""
+    form = _format(path)
+    return form is not None and form.name == "DICOM" and path.name.upper() != "DICOMDIR"
 
 
 def _matches(pattern: str, output: Path) -> Iterator[_Found]:
@@ -229,12 +252,14 @@ def _same(path: Path, other: Path) -> bool:
     return identity is not None and identity == _identity(other)
 
 
-def _renamed(name: str, suffix: str | None) -> str:
-    """Return the name of an output, with another suffix if there is one."""
-    from integrodiff.io import SUFFIXES
+def _renamed(image: _Found, suffix: str | None) -> str:
+    """Return the name of an output, with another suffix, or one if the input has none."""
+    from integrodiff.io import SUFFIXES, format_of_name
 
+    name = image.place.name
     if suffix is None:
-        return name
+        form = None if format_of_name(image.place) is not None else _format(image.path)
+        return name if form is None else f"{name}{form.suffixes[0]}"
     own = [known for known in SUFFIXES if name.lower().endswith(known)]
     return name[: len(name) - max(map(len, own), default=0)] + suffix
 

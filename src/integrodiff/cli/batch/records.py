@@ -63,10 +63,13 @@ def options_of(settings: Settings) -> dict[str, Any]:
     noise = asdict(options.noise)
     if options.noise.sigma_map is not None:
         noise["sigma_map"] = contents(Path(options.noise.sigma_map))
+    masks = options.masks
     return {
         "version": __version__,
         "noise": noise.pop("kind"),
         **noise,
+        "mask": None if masks.mask is None else contents(Path(masks.mask)),
+        "nodata": masks.nodata,
         "model": Path(options.model).name,
         "parameters": hashlib.sha256(parameters.encode()).hexdigest(),
         "engine": options.engine,
@@ -75,6 +78,11 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "float": options.as_float,
         "exact": options.exact,
     }
+
+
+def identity_of(settings: Settings) -> str:
+    """Return a text that is the same for all outputs that are made with the same options."""
+    return json.dumps(options_of(settings), sort_keys=True)
 
 
 def write_record(path: Path, source: Contents, target: Contents, options: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from integrodiff.cli.batch.plan import Job
 from integrodiff.cli.batch.records import (
     alone_with,
     contents,
+    identity_of,
     make_folders,
     options_of,
     stale_reason,
@@ -82,6 +83,7 @@ class JobRunner:
                 self.settings,
                 watch=watch,
                 completed=self._recorder(job, lock),
+                identity=identity_of(self.settings),
             )
         return Outcome(job=job, status="done", denoised=done)
 

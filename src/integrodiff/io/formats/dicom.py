@@ -1,9 +1,11 @@
 """DICOM, through pydicom. Frames are read and written one by one, all other elements are kept.
 
 Values are the stored ones: slope and intercept stay as they are. The result is a derived image in
-the sense of the standard, so it gets a new identity and a reference to its source. The element of
-the pixels is written here: pydicom takes a seekable buffer of all frames, which would first have to
-be written to a second file.
+the sense of the standard, so it gets a new identity in a new series, a description of what was done
+and a reference to its source. The new series follows from the old one and the settings, so that the
+files of a series stay together however they are denoised. The element of the pixels is written
+here: pydicom takes a seekable buffer of all frames, which would first have to be written to a
+second file.
 """
 
 from __future__ import annotations
@@ -45,8 +47,9 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.formats.dicom_frames import BoundedFile, checked_frames
-from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+from integrodiff.io.image import Derivation, FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import declared
+from integrodiff.validity import Nodata, nodata_value
 
 _PIXELS = 0x7FE00010
 _PLAIN = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
@@ -64,6 +67,12 @@ _DROPPED = (
     "PixelDataProviderURL",
     "SmallestImagePixelValue",
 )
+_SUFFIX = " (denoised)"
+"""What the description of a series gets."""
+
+_LONGEST_NAME, _LONGEST_TEXT = 64, 1024
+"""Characters of a short and of a long description."""
+
 _BEHIND_PIXELS = 0x7FE00008
 """From here on there are only pixels, padding, and signatures that are no longer valid."""
 
@@ -126,6 +135,7 @@ class Reader(ImageReader):
             dtype=dtype,
             axes=axes,
             spacing=declared(_spacing(dataset), axes),
+            nodata=_padding(dataset, dtype) if samples == 1 else (),
             metadata=Metadata(
                 white_is_zero=kind == _WHITE_IS_ZERO, own=DicomDetails(dataset=dataset)
             ),
@@ -222,6 +232,25 @@ def _dtype(path: Path, dataset: Dataset) -> np.dtype[Any]:
     return np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
 
 
+def _padding(dataset: Dataset, dtype: np.dtype[Any]) -> tuple[Nodata, ...]:
+    """Return the stored values that stand for no image at all, outside of a round field of view."""
+    ends = [dataset.get(name) for name in ("PixelPaddingValue", "PixelPaddingRangeLimit")]
+    values = [_stored(value, dtype) for value in ends if isinstance(value, int)]
+    if not isinstance(ends[0], int):
+        return ()
+    lowest, highest = min(values), max(values)
+    if lowest == highest:
+        return (nodata_value(lowest, "padding value"),)
+    return (Nodata(lowest, highest, f"padding values {lowest} to {highest}"),)
+
+
+def _stored(value: int, dtype: np.dtype[Any]) -> int:
+    """Return a value as pixels store it; some programs write negative ones as if unsigned."""
+    bits = 8 * dtype.itemsize
+    wrapped = dtype.kind == "i" and 2 ** (bits - 1) <= value < 2**bits
+    return value - 2**bits if wrapped else value
+
+
 def _notes(dataset: Dataset, kind: str, syntax: UID) -> tuple[str, ...]:
     """Report what differs from the file, or from what other programs show."""
     notes = []
@@ -248,7 +277,7 @@ class Writer(ImageWriter):
         header, own = self.header, self.header.metadata.own
         if not isinstance(own, DicomDetails):
             raise TypeError("a DICOM file needs the elements of another")
-        elements, syntax = _encoded(own.dataset)
+        elements, syntax = _encoded(own.dataset, header.metadata.derivation)
         order: Literal["<", ">"] = ">" if syntax == ExplicitVRBigEndian else "<"
         self._dtype = header.dtype.newbyteorder(order)
         used = int(own.dataset.BitsStored)
@@ -279,7 +308,7 @@ class Writer(ImageWriter):
         if header.nbytes > _LARGEST:
             return "DICOM cannot hold more than 4 GB of pixels without compression; write TIFF"
         try:
-            _encoded(header.metadata.own.dataset)
+            _encoded(header.metadata.own.dataset, header.metadata.derivation)
         except Exception as error:  # whatever comes of elements that are damaged
             reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             return f"elements of the DICOM file cannot be written again ({reason}); write TIFF"
@@ -288,6 +317,10 @@ class Writer(ImageWriter):
     def write(self, page: Page) -> None:
         """Write the next frame, with values that its bits can hold."""
         pixels = np.clip(page.pixels, *self._limits)
+        if page.valid is not None:
+            pixels = np.where(
+                page.valid if pixels.ndim == 2 else page.valid[..., None], pixels, page.pixels
+            )
         self._stream.write(np.ascontiguousarray(pixels, self._dtype).tobytes())
 
     def close(self) -> None:
@@ -299,15 +332,15 @@ class Writer(ImageWriter):
     @property
     def notes(self) -> tuple[str, ...]:
         """Say that the file is another one now."""
-        return ("the file has a new SOP Instance UID and is marked as derived from its source",)
+        return ("the file belongs to a new series and is marked as derived from its source",)
 
 
-def _encoded(original: Dataset) -> tuple[bytes, UID]:
+def _encoded(original: Dataset, derivation: Derivation | None) -> tuple[bytes, UID]:
     """Return the elements of the derived image, and their transfer syntax."""
     stream = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is odd in the source stays so
-        dataset = _derived(original)
+        dataset = _derived(original, derivation or Derivation())
         syntax = UID(dataset.file_meta.TransferSyntaxUID)
         dcmwrite(
             stream,
@@ -318,7 +351,7 @@ def _encoded(original: Dataset) -> tuple[bytes, UID]:
     return stream.getvalue(), syntax
 
 
-def _derived(original: Dataset) -> Dataset:
+def _derived(original: Dataset, derivation: Derivation) -> Dataset:
     """Return the elements for an image that is derived from another."""
     dataset = deepcopy(original)
     for name in _DROPPED:
@@ -331,7 +364,7 @@ def _derived(original: Dataset) -> Dataset:
     source.ReferencedSOPInstanceUID = original.get("SOPInstanceUID", "")
     dataset.SourceImageSequence = [*original.get("SourceImageSequence", []), source]
     dataset.ImageType = ["DERIVED", *list(original.get("ImageType", ["", "PRIMARY"]))[1:]]
-    dataset.SOPInstanceUID = generate_uid()
+    _identify(dataset, original, derivation)
     meta = dataset.file_meta
     meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
     if meta.TransferSyntaxUID not in _PLAIN:
@@ -341,3 +374,17 @@ def _derived(original: Dataset) -> Dataset:
     if "PlanarConfiguration" in dataset:
         dataset.PlanarConfiguration = 0
     return dataset
+
+
+def _identify(dataset: Dataset, original: Dataset, derivation: Derivation) -> None:
+    """Give a derived image identifiers of its own, and words on how it came about."""
+    settings = derivation.settings
+    for name in ("SOPInstanceUID", "SeriesInstanceUID"):
+        old = original.get(name)
+        # Without settings, nobody knows whether two images are the same.
+        same = old and (settings or name == "SeriesInstanceUID")
+        setattr(dataset, name, generate_uid(entropy_srcs=[str(old), settings] if same else None))
+    before = str(original.get("SeriesDescription") or "").removesuffix(_SUFFIX)
+    dataset.SeriesDescription = before[: _LONGEST_NAME - len(_SUFFIX)] + _SUFFIX
+    told = [str(original.get("DerivationDescription") or ""), derivation.words or "denoised"]
+    dataset.DerivationDescription = "; ".join(filter(None, told))[-_LONGEST_TEXT:]

@@ -11,6 +11,7 @@ import logging
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -38,6 +39,7 @@ from integrodiff.io.formats.ome_xml import OmeError, is_ome_xml, ome_axes
 from integrodiff.io.formats.tiff_tags import (
     TiffDetails,
     TiffPageTags,
+    declared_nodata,
     page_tags,
     tag_notes,
     tiff_metadata,
@@ -115,8 +117,10 @@ class Reader(ImageReader):
                 )
             self._colours = _colour_table(page)
             plane_axes, spacing, axes_notes = _declared_axes(tif, page, plane_axes)
-        notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *heard)
-        return self._header(page, plane_axes, spacing, notes)
+        nodata, nodata_notes = declared_nodata(self._pages[0])
+        notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *nodata_notes)
+        header = self._header(page, plane_axes, spacing, (*notes, *heard))
+        return replace(header, nodata=nodata)
 
     def _header(
         self, page: TiffPage, plane_axes: Axes, spacing: dict[str, Spacing], notes: tuple[str, ...]

@@ -24,6 +24,7 @@ from integrodiff.io.formats.exif import (
     read_directory,
 )
 from integrodiff.io.image import FormatDetails, Metadata
+from integrodiff.validity import Nodata, nodata_value
 
 TiffTagTuple: TypeAlias = tuple[int, int, int, Any, bool]
 """Code, data type, count, value and ``False``, as tifffile wants tags to write."""
@@ -93,6 +94,7 @@ LAYOUT |= frozenset({*range(322, 326), *range(338, 342), 347, *range(529, 533), 
 ORIENTATION, XMP, ICC_PROFILE = 274, 700, 34675
 _DESCRIPTION, _SOFTWARE, _NODATA = 270, 305, 42113
 _HORIZONTAL, _VERTICAL, _UNIT = 282, 283, 296
+_PALETTE = 3
 _RATIONALS = (5, 10)
 _UNITS = _NO_UNIT, _INCH, _CENTIMETRE = (1, 2, 3)
 
@@ -194,10 +196,25 @@ def tag_notes(pages: list[TiffPage], details: TiffDetails) -> tuple[str, ...]:
             if tag.code not in COPIED | LAYOUT | dict(found.exif).keys()
         }
     )
-    notes = [f"tags of the TIFF file that are not carried over: {', '.join(lost)}"] if lost else []
-    if _NODATA in pages[0].tags:
-        notes.append("pixels marked as missing data (GDAL_NODATA) are denoised like all others")
-    return tuple(notes)
+    return (f"tags of the TIFF file that are not carried over: {', '.join(lost)}",) if lost else ()
+
+
+def declared_nodata(page: TiffPage) -> tuple[tuple[Nodata, ...], tuple[str, ...]]:
+    """Return the grey value of invalid pixels that GDAL wrote down, and notes."""
+    text = page.tags.valueof(_NODATA)
+    if text is None:
+        return (), ()
+    if page.photometric == _PALETTE:
+        return (), ("the nodata value of the file is one of its palette, and marks no pixels",)
+    words = str(text).strip("\0 \r\n")
+    try:
+        value: float = int(words)
+    except ValueError:
+        try:
+            value = float(words)
+        except ValueError:
+            return (), (f"the nodata value of the file, {words[:40]!r}, is no number",)
+    return (nodata_value(value),), ()
 
 
 def with_exif(tags: TiffPageTags, block: Block) -> TiffPageTags:

@@ -1,0 +1,63 @@
+"""Masks in image files: one bit per pixel is enough, and every value but zero is valid."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageSequence, UnidentifiedImageError
+
+from integrodiff.io.access import ImageReader, collected, decoding
+from integrodiff.io.registry import Format, format_of_content
+
+_BITMAP = "1"
+"""Pillow's name for images of one bit per pixel."""
+
+
+def read_mask(path: str | os.PathLike[str]) -> NDArray[np.bool_]:
+    """Read a mask, ``(row, column)`` with an axis of pages before them if there are several.
+
+    Pixels are True unless they are zero or NaN; a pixel in colour is zero if all of its samples
+    are. Transparency does not count.
+
+    Raises
+    ------
+    ImageFileError
+        If the file cannot be read.
+    """
+    path = Path(path)
+    form = format_of_content(path)
+    bits = _bitmap(path, form)
+    return _other(form.open(path)) if bits is None else bits
+
+
+def _bitmap(path: Path, form: Format) -> NDArray[np.bool_] | None:
+    """Read a file of one bit per pixel, which is refused as an image; None if it is another."""
+    with decoding(path):
+        if form.name == "NPY":
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            return np.array(array) if array.dtype == np.bool_ and array.ndim > 1 else None
+        if form.name not in ("PNG", "TIFF"):
+            return None
+        try:
+            picture = Image.open(path, formats=(form.name,))
+        except UnidentifiedImageError:
+            return None
+        with picture:
+            if picture.mode != _BITMAP:
+                return None
+            pages = [np.array(page, np.bool_) for page in ImageSequence.Iterator(picture)]
+        return pages[0] if len(pages) == 1 else np.stack(pages)
+
+
+def _other(reader: ImageReader) -> NDArray[np.bool_]:
+    try:
+        image = collected(reader)
+    finally:
+        reader.close()
+    pixels: NDArray[Any] = image.pixels
+    valid = (pixels != 0) & ~np.isnan(pixels)
+    return np.asarray(valid.any(axis=-1) if image.header.layout.has_samples else valid)

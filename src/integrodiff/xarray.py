@@ -1,0 +1,43 @@
+"""The accessor ``integrodiff`` of xarray's arrays, registered when this module is imported.
+
+::
+
+    import integrodiff.xarray
+    result = temperature.integrodiff.denoise(sigma=0.5, data_range=40)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from integrodiff._denoise import denoise
+from integrodiff.containers import opened
+from integrodiff.noise.level import estimate_sigma
+
+
+@xr.register_dataarray_accessor("integrodiff")  # type: ignore[no-untyped-call]
+class DataArrayAccessor:
+    """Denoising as methods of an array with named axes.
+
+    Parameters
+    ----------
+    array : xarray.DataArray
+        The image; names such as y, x, time and band tell its axes.
+    """
+
+    def __init__(self, array: xr.DataArray) -> None:
+        self._array = array
+
+    def denoise(self, sigma: Any = None, **arguments: Any) -> xr.DataArray:
+        """Return the array without noise; arguments are those of :func:`integrodiff.denoise`."""
+        result: Any = denoise(self._array, sigma, **arguments)
+        return result  # type: ignore[no-any-return]
+
+    def estimate_sigma(self, mask: Any = None) -> float:
+        """Estimate the noise level of an array of rows and columns."""
+        found = opened(self._array)
+        mask = None if mask is None else found.mask(mask)
+        return float(np.asarray(estimate_sigma(found.array, mask=mask)))

@@ -1,0 +1,171 @@
+"""Images of other libraries come back as such, and those that cannot are refused with advice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from integrodiff import Denoiser, denoise
+
+SETTINGS: dict[str, Any] = {"data_range": 255, "model": "pm"}
+
+
+def noisy(*shape: int, dtype: str = "float32") -> NDArray[Any]:
+    return np.random.default_rng(0).normal(100, 20, shape).clip(0, 255).astype(dtype)
+
+
+class TestAlpha:
+    def test_is_returned_as_it_is(self) -> None:
+        for axes, place in (("YXS", 2), ("SYX", 0), ("TYXS", 3)):
+            lengths = {"T": 2, "Y": 12, "X": 13, "S": 4}
+            image = noisy(*(lengths[letter] for letter in axes), dtype="uint8")
+            found = np.moveaxis(denoise(image, 20, axes=axes, **SETTINGS), place, -1)
+            moved = np.moveaxis(image, place, -1)
+            expected = denoise(moved[..., :3], 20, axes=axes.replace("S", "") + "S", **SETTINGS)
+            np.testing.assert_array_equal(found[..., :3], expected)
+            np.testing.assert_array_equal(found[..., 3], moved[..., 3])
+
+    def test_in_place_and_as_floats(self) -> None:
+        image = noisy(12, 13, 4, dtype="uint8")
+        expected = denoise(image, 20, channel_axis=-1, **SETTINGS)
+        floats = denoise(image, 20, channel_axis=-1, as_float=True, **SETTINGS)
+        np.testing.assert_array_equal(floats[..., 3], image[..., 3])
+        denoise(image, 20, channel_axis=-1, out=image, **SETTINGS)
+        np.testing.assert_array_equal(image, expected)
+
+    def test_four_bands_by_name(self) -> None:
+        image = noisy(12, 13, 4)
+        for more in ({"colour": "joint"}, {"colour": "separate"}, {"sigma": [20] * 4}):
+            found = denoise(image, channel_axis=-1, **{"sigma": 20, **SETTINGS, **more})
+            assert found[..., 3].std() < 0.9 * image[..., 3].std()
+
+    def test_masks_have_no_alpha(self) -> None:
+        image, mask = noisy(12, 13, 4), np.random.default_rng(1).random((12, 13)) > 0.2
+        settings = {"channel_axis": -1, "engine": "numpy", **SETTINGS}
+        found = denoise(image, 20, mask=mask, **settings)
+        np.testing.assert_array_equal(
+            found[..., :3], denoise(image[..., :3], 20, mask=mask, **settings)
+        )
+        image[..., 3] = np.nan
+        np.testing.assert_array_equal(
+            denoise(image, 20, mask=mask, **settings)[..., :3], found[..., :3]
+        )
+
+
+class TestPillow:
+    @pytest.mark.parametrize(
+        ("mode", "shape", "dtype"),
+        [
+            ("L", (12, 13), "uint8"),
+            ("I;16", (12, 13), "uint16"),
+            ("F", (12, 13), "float32"),
+            ("RGB", (12, 13, 3), "uint8"),
+            ("RGBA", (12, 13, 4), "uint8"),
+        ],
+    )
+    def test_comes_back(self, mode: str, shape: tuple[int, ...], dtype: str) -> None:
+        pixels = noisy(*shape, dtype=dtype)
+        image = Image.fromarray(pixels)
+        image.info["comment"] = "kept"
+        found: Any = denoise(image, 20, **SETTINGS)
+        assert (found.mode, found.info["comment"]) == (image.mode, "kept") == (mode, "kept")
+        axes = "YX" if len(shape) == 2 else "YXS"
+        np.testing.assert_array_equal(np.asarray(found), denoise(pixels, 20, axes=axes, **SETTINGS))
+
+    def test_floating_point_is_an_array(self) -> None:
+        found = denoise(Image.fromarray(noisy(12, 13, 3, dtype="uint8")), 20, as_float=True)
+        assert isinstance(found, np.ndarray)
+
+    @pytest.mark.parametrize("mode", ["P", "1", "CMYK", "LA"])
+    def test_others_are_refused(self, mode: str) -> None:
+        with pytest.raises(TypeError, match=rf"mode '{mode}'.*convert"):
+            denoise(Image.new(mode, (12, 13)), 20)
+
+
+class TestTorch:
+    def test_comes_back(self) -> None:
+        torch = pytest.importorskip("torch")
+        pixels, mask = noisy(3, 12, 13), np.random.default_rng(1).random((12, 13)) > 0.2
+        settings = {"channel_axis": 0, "engine": "numpy", **SETTINGS}
+        found: Any = denoise(torch.from_numpy(pixels), 20, mask=torch.from_numpy(mask), **settings)
+        assert isinstance(found, torch.Tensor)
+        expected = denoise(pixels, 20, mask=mask, **settings)
+        np.testing.assert_array_equal(found.numpy(), expected)
+        with pytest.raises(TypeError, match="bfloat16"):
+            denoise(torch.zeros((4, 4), dtype=torch.bfloat16), 20)
+
+
+class TestXarray:
+    def test_names_tell_the_axes(self) -> None:
+        xr = pytest.importorskip("xarray")
+        pixels = noisy(2, 12, 13)
+        image = xr.DataArray(
+            pixels,
+            dims=("time", "lat", "lon"),
+            coords={"lat": np.arange(12.0)},
+            attrs={"units": "K"},
+            name="temperature",
+        )
+        found: Any = denoise(image, 20, **SETTINGS)
+        expected = denoise(pixels, 20, axes="TYX", **SETTINGS)
+        xr.testing.assert_identical(found, image.copy(data=expected))
+        turned: Any = denoise(image.transpose("lon", "time", "lat"), 20, **SETTINGS)
+        xr.testing.assert_identical(turned.transpose(*image.dims), found)
+
+    def test_masks_are_aligned_by_name(self) -> None:
+        xr = pytest.importorskip("xarray")
+        pixels, valid = noisy(12, 12), np.random.default_rng(1).random((12, 12)) > 0.2
+        image = xr.DataArray(pixels, dims=("y", "x"))
+        mask = xr.DataArray(valid.T, dims=("x", "y"))
+        settings = {"engine": "numpy", **SETTINGS}
+        found: Any = denoise(image, 20, mask=mask, **settings)
+        np.testing.assert_array_equal(found.values, denoise(pixels, 20, mask=valid, **settings))
+
+    def test_unknown_names(self) -> None:
+        xr = pytest.importorskip("xarray")
+        image = xr.DataArray(noisy(3, 12, 13), dims=("run", "y", "x"))
+        with pytest.raises(ValueError, match="are ambiguous"):
+            denoise(image, 20, **SETTINGS)
+        found: Any = denoise(image, 20, axes="QYX", **SETTINGS)
+        assert found.dims == image.dims
+
+    def test_accessor(self) -> None:
+        xr = pytest.importorskip("xarray")
+        import integrodiff.xarray  # noqa: F401
+
+        image = xr.DataArray(noisy(40, 41), dims=("y", "x"))
+        xr.testing.assert_identical(
+            image.integrodiff.denoise(20, **SETTINGS), denoise(image, 20, **SETTINGS)
+        )
+        assert image.integrodiff.estimate_sigma() == pytest.approx(20, rel=0.2)
+
+
+class TestDask:
+    def test_is_told_how(self) -> None:
+        da = pytest.importorskip("dask.array")
+        frames = da.from_array(noisy(2, 12, 13), chunks=(1, 12, 13))
+        with pytest.raises(TypeError, match=r"compute\(\).*map_blocks\(denoise"):
+            denoise(frames, 20, axes="TYX")
+        found = frames.map_blocks(denoise, 20, axes="TYX", dtype=frames.dtype, **SETTINGS)
+        expected = denoise(noisy(2, 12, 13), 20, axes="TYX", **SETTINGS)
+        np.testing.assert_array_equal(found.compute(), expected)
+
+
+def test_no_library_is_imported() -> None:
+    code = (
+        "import sys, numpy as np; from integrodiff import denoise; denoise(np.ones((4, 4)), 0.1); "
+        "assert not {'torch', 'PIL', 'xarray', 'dask'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_denoiser_takes_them_too() -> None:
+    pixels = noisy(12, 13, dtype="uint8")
+    found: Any = Denoiser(20, **SETTINGS)(Image.fromarray(pixels))
+    np.testing.assert_array_equal(np.asarray(found), denoise(pixels, 20, **SETTINGS))
