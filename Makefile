@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTHONS ?=
 MATRIX_ARGS ?=
 
-.PHONY: help demo quick test shapes lint format dist matrix clean
+.PHONY: help demo quick test thorough shapes lint format dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -17,12 +17,15 @@ demo: $(VENV)/installed  ## denoise a sample image into demo.png
 	$(BIN)/integrodiff demo --output demo.png --overwrite
 
 quick: $(VENV)/installed-dev lint  ## lint, types, and the tests that take under a minute
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --quiet --numprocesses=auto -m "not slow" \
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --quiet --numprocesses=auto -m "not slow and not long" \
 	  --ignore=tests/tools $(PYTEST_ARGS)
 
-test: $(VENV)/installed-dev  ## lint, types, shapes, and all tests
+test: $(VENV)/installed-dev  ## lint, types, shapes, and all tests but long ones
 	$(MAKE) --no-print-directory --jobs=2 lint shapes
-	$(BIN)/python -m pytest --numprocesses=auto $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto -m "not long" $(PYTEST_ARGS)
+
+thorough: $(VENV)/installed-dev  ## the tests that take ten seconds or more each
+	$(BIN)/python -m pytest --numprocesses=auto -m long $(PYTEST_ARGS)
 
 shapes: $(VENV)/installed-dev  ## check the shapes in the annotations of the stages
 	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k "numpy and every_model" \

@@ -231,6 +231,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["/bin/rm", "-rf", tmp_path], check=True)
 
 
+@pytest.mark.long
 def test_many_nested_folders(deep: Path) -> None:
     nested(deep / "in", 1500, "d")
     code, message = denoise(deep / "in", deep / "out", "--recursive")
@@ -339,6 +340,7 @@ def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
 # ---- two runs in one folder ----
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_records_of_two_batches_describe_their_own_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool

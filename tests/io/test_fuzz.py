@@ -11,7 +11,7 @@ import pytest
 FUZZ = Path(__file__).parents[2] / "fuzz"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "options"),
     [

@@ -63,7 +63,7 @@ def _read_all(descriptor: int) -> bytes:
         parts.append(part)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("suffix", "options", "terminal"),
     [

@@ -118,6 +118,7 @@ def test_facts_name_the_machine_and_the_versions() -> None:
 # ---- engines ----
 
 
+@pytest.mark.long
 @needs_native
 def test_parts_write_json_and_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

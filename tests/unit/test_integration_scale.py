@@ -239,7 +239,7 @@ def test_derivative_with_respect_to_the_scale(discretisation: Discretisation) ->
     np.testing.assert_allclose(slope, difference, rtol=0, atol=1e-6 * float(difference.abs().max()))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_of_the_scale() -> None:
     pytest.importorskip("torch")
     from integrodiff.learning import CleanImages, Parameterisation, TorchLineariser
