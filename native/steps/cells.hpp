@@ -4,6 +4,8 @@
 // two diagonals of a cell, and twice X and Y are their sum and difference.
 #pragma once
 
+#include <limits>
+
 #include "../simd/exponential.hpp"
 #include "rows.hpp"
 
@@ -92,11 +94,13 @@ template <class Real>
 struct EigenRow {
     Real *smaller, *larger, *cosine, *sine;
 
-    void set(Index x, const Moments<Real> &j, bool tensor) const {
+    // Eigenvalues count as `most` if they are larger.
+    void set(Index x, const Moments<Real> &j, bool tensor,
+             Real most = std::numeric_limits<Real>::max()) const {
         const Eigen<Real> e = Eigen<Real>::of(j, tensor);
-        store(smaller + x, e.smaller);
+        store(smaller + x, smaller_of(broadcast(most), e.smaller));
         if (!tensor) return;
-        store(larger + x, e.larger);
+        store(larger + x, smaller_of(broadcast(most), e.larger));
         store(cosine + x, e.cosine);
         store(sine + x, e.sine);
     }

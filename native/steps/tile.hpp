@@ -53,14 +53,22 @@ class Tiling {
 template <class Real>
 struct Ring {
     Real *memory = nullptr;
-    Index capacity = 0, stride = 0;
+    Index capacity = 1, stride = 0;
+    std::uint64_t inverse = 0;  // of the capacity, times 2^40 and rounded up
 
     Ring() = default;
     Ring(Arena<Real> &arena, Index capacity_, Index width)
         : memory(take_rows(arena, width, capacity_)),
           capacity(capacity_),
-          stride(padded_width<Real>(width)) {}
-    Real *row(Index y) const { return memory + (y % capacity) * stride; }
+          stride(padded_width<Real>(width)),
+          inverse(((std::uint64_t(1) << 40) + capacity_ - 1) / capacity_) {}
+
+    // y modulo the capacity, without a division, which would take longer than some vectors of a row.
+    // The quotient is exact as long as y times the capacity is below 2^40.
+    Real *row(Index y) const {
+        const Index rounds = static_cast<Index>((static_cast<std::uint64_t>(y) * inverse) >> 40);
+        return memory + (y - rounds * capacity) * stride;
+    }
 };
 
 // The numbers of the second order in one step.
@@ -72,11 +80,13 @@ struct HessianNumbers {
     std::vector<Index> coupled;      // planes, which J takes with these weights
     std::vector<Real> coupling;
     Kernel<Real> integration{std::vector<double>{1.0}};  // smooths J on the coarse grid
+    Real most = std::numeric_limits<Real>::max();        // eigenvalue that counts
 
     HessianNumbers() = default;
     HessianNumbers(const Term &term, Index channels) : integration(term.integration) {
         for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
             rates.emplace_back(std::sqrt(2.0) * term.contrasts[i]);
+            if (term.flux_weights[i] != 0) most = std::min(most, rates.back().most());
             weights.push_back(static_cast<Real>(term.flux_weights[i]));
             if (term.flux_weights[i] != 0) flowing.push_back(i);
             for (Index c = 0; term.coupling_weights[i] != 0 && c < channels; ++c) {
@@ -99,6 +109,7 @@ struct StepNumbers {
     std::vector<Index> coupled;             // planes, which J takes with these weights
     std::vector<Real> coupling;
     Kernel<Real> integration;               // smooths J; of radius zero if nothing does
+    Real most = std::numeric_limits<Real>::max();  // eigenvalue that counts
     bool second;                            // whether there is a second order
     HessianNumbers<Real> hessian;
 
@@ -111,6 +122,7 @@ struct StepNumbers {
         if (second) hessian = HessianNumbers<Real>(terms[1], channels);
         for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
             fluxes.emplace_back(term.contrasts[i], term.flux_weights[i], theta);
+            if (term.flux_weights[i] != 0) most = std::min(most, fluxes.back().rate.most());
             flows.push_back(term.flux_weights[i] != 0 || (second && terms[1].flux_weights[i] != 0));
             if (flows.back()) {
                 flowing.push_back(i);
@@ -179,6 +191,7 @@ class Tile {
           above_(scales_ * s_.channels),
           below_(scales_ * s_.channels),
           state_(scales_ * s_.channels),
+          flowing_(scales_ * s_.channels),
           smoothed_(scales_ * s_.channels),
           total_(fine_ * s_.channels),
           decimated_((scales_ - fine_) * s_.channels),
@@ -413,8 +426,10 @@ class Tile {
         else
             smooth_for_cells(y);
         const auto decompose = [&](Index x, const Moments<Real> &j) {
-            eigen_.set(x, j, n_->tensor);
+            eigen_.set(x, j, n_->tensor, n_->most);
         };
+        if (!integrated) find_coupled_rows(y);
+        find_flowing_rows(y, up, down);
         // In parts of a row for which all scales fit into the innermost cache.
         const Index part = 8 * lanes<Real>;
         for (Index x = 0; x < width_; x += part) {
@@ -428,7 +443,7 @@ class Tile {
                                   load(integrated_[2] + k)});
             for (Index i : n_->flowing)
                 if (flows_[i].first <= y && y - 1 <= flows_[i].last)
-                    add_fluxes(i, y, up, down, x, last);
+                    add_fluxes(i, x, last);
         }
         if (n_->second && y > 0) add_hessian_flows(y - 1);
         for (Index i : n_->flowing)
@@ -440,15 +455,21 @@ class Tile {
             }
     }
 
+    // Rows of the pixels around a row of cells, and of the flow above it, for all scales with fluxes.
+    void find_flowing_rows(Index y, Index up, Index down) {
+        for (Index i : n_->flowing)
+            for (Index n = at(i, 0); n < at(i + 1, 0); ++n)
+                // Above the first row of cells there are no pixels, and nobody reads the result.
+                flowing_[n] = {smoothed_[n].row(up) - 1, smoothed_[n].row(down) - 1,
+                               i >= fine_ ? flow_[n] : total_[n].row(y > 0 ? y - 1 : 0)};
+    }
+
     // Fluxes of scale i in a part of a row of cells.
-    void add_fluxes(Index i, Index y, Index up, Index down, Index x, Index last) {
+    void add_fluxes(Index i, Index x, Index last) {
         const FluxNumbers<Real> &numbers = n_->fluxes[i];
-        for (Index c = 0; c < s_.channels; ++c) {
-            const Index n = at(i, c);
-            // Above the first row of cells there are no pixels, and nobody reads the result.
-            Real *flow = i >= fine_ ? flow_[n] : total_[n].row(y > 0 ? y - 1 : 0);
-            const Real *above = smoothed_[n].row(up) - 1, *below = smoothed_[n].row(down) - 1;
-            const auto add = [&](auto tensor) {
+        for (Index n = at(i, 0); n < at(i + 1, 0); ++n) {
+            const auto [above, below, flow] = flowing_[n];
+            const auto add = [&, above = above, below = below, flow = flow](auto tensor) {
                 flux_row<Real, decltype(tensor)::value, Accuracy::shortcut>(
                     above, below, eigen_, x, last, numbers, state_[n], carry_[n], flow);
             };
@@ -462,15 +483,19 @@ class Tile {
         for (Index i = fine_ - 1; i < scales_; ++i) smooth_to(i, last);
     }
 
-    // J in a part of a row of cells.
-    template <class Use>
-    void find_structure(Index y, Index x, Index last, const Use &use) {
+    // Rows of the pixels around a row of cells, for all planes that J is made of.
+    void find_coupled_rows(Index y) {
         const Index up = reflect(y - 1, s_.height), down = reflect(y, s_.height);
-        const Index count = static_cast<Index>(n_->coupled.size());
-        for (Index k = 0; k < count; ++k) {
+        for (std::size_t k = 0; k < n_->coupled.size(); ++k) {
             above_[k] = smoothed_[n_->coupled[k]].row(up) - 1;
             below_[k] = smoothed_[n_->coupled[k]].row(down) - 1;
         }
+    }
+
+    // J in a part of a row of cells.
+    template <class Use>
+    void find_structure(Index y, Index x, Index last, const Use &use) {
+        const Index count = static_cast<Index>(n_->coupled.size());
         const Real *local = nullptr;
         if (f_.sensitivity) local = f_.sensitivity + y * padded_width<Real>(s_.width + 1) + left_;
         structure_of_cells(above_.data(), below_.data(), n_->coupling.data(), count, local, x, last,
@@ -518,7 +543,7 @@ class Tile {
                 interpolate_linearly(f_.hessians[part], next_gated_, part == 2, moments_[part]);
             for (Index x = 0; x < width_; x += lanes<Real>)
                 bending_.set(x, {load(moments_[0] + x), load(moments_[1] + x), load(moments_[2] + x)},
-                             true);
+                             true, n_->hessian.most);
             for (Index i : n_->hessian.flowing)
                 for (Index c = 0; c < s_.channels; ++c)
                     gate_hessian_row(rows_around(at(i, c), next_gated_), bending_,
@@ -570,6 +595,7 @@ class Tile {
     void structure_to(Index y) {
         for (y = std::min(y, s_.height); next_structure_ <= y; ++next_structure_) {
             smooth_for_cells(next_structure_);
+            find_coupled_rows(next_structure_);
             Real *const rows[] = {structure_[0].row(next_structure_),
                                   structure_[1].row(next_structure_),
                                   structure_[2].row(next_structure_)};
@@ -681,6 +707,11 @@ class Tile {
     std::vector<Rows> flows_;  // rows whose flows are needed, of each scale
     std::vector<const Real *> above_, below_;
     std::vector<Flux<Real>> state_;
+    struct FlowingRows {
+        const Real *above, *below;
+        Real *flow;
+    };
+    std::vector<FlowingRows> flowing_;
     std::vector<Ring<Real>> smoothed_, total_, decimated_;
     std::vector<Real *> carry_, flow_;  // flows of coarse scales in one row
     EigenRow<Real> eigen_{};
