@@ -15,13 +15,14 @@ from integrodiff.colour import Colour
 from integrodiff.engines import Process, get_engine
 from integrodiff.models import MODEL_NAMES, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
-from integrodiff.request import Noise, Request, Sigma, Source, resolve
+from integrodiff.request import Level, Noise, Request, Sigma, Source, resolve
 
 
 def denoise(
     image: ArrayLike,
     sigma: Sigma = None,
     *,
+    noise_psd: NDArray[Any] | None = None,
     model: str | PathLike[str] | Model = DEFAULT_MODEL,
     data_range: float | None = None,
     axes: str | None = None,
@@ -42,22 +43,27 @@ def denoise(
     image : array_like
         Grey image (rows, columns), or an image with further axes that ``axes`` or
         ``channel_axis`` describes. Integer or real floating point, without NaN or infinity.
-    sigma : float, sequence of float, or array, optional
+    sigma : float, sequence of float, array, or mapping, optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image. Zero
-        returns a copy. If not given, it is estimated with :func:`integrodiff.estimate_sigma` for
-        each channel and colour sample, as the median over up to nine planes.
+        returns a copy. For noise that is correlated between neighbouring pixels, a mapping from
+        scales in pixels to noise levels, such as ``{0.5: 10, 2: 25}``; white noise seen at a scale
+        as strongly has this level. If not given, the noise is estimated for each channel and
+        colour sample, with its levels per scale unless it is white, as the median over up to
+        nine planes.
+    noise_psd : array, optional
+        Power spectrum of the noise, instead of ``sigma``, as in BM3D: the expectation of
+        ``abs(fft2(noise))**2`` for an image of noise of this shape.
     model : str, path or Model
         Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
         ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model.
     data_range : float, optional
         Difference between the largest and smallest grey value that the image could have; it maps
-        the image to the scale [0, 255] on which the parameters were trained. If not given: 255
-        for uint8; for other integers the smallest of 8, 10, 12, 14, 16, 24, 32 and 64 bits that
-        holds the largest value, so 4095 for 12-bit data stored as uint16; for floating point 1 if
-        the values are in [0, 1] up to noise, otherwise an error. Give it when the images of a
-        series are denoised in separate calls, so that all have the same range. For photon noise
-        it is measured from the offset and, if not given, determined from the values.
+        the image to the scale [0, 255] on which the parameters were trained. It need not be
+        given: by default the scale follows from the ratio of structure to noise in the image, so
+        that the unit of grey values has no effect. Give it when the images of a series are
+        denoised in separate calls and all must be treated alike. For photon noise it is measured
+        from the offset.
     axes : str, optional
         One letter for each axis: Y and X for rows and columns, S for colour samples (``"YXS"``
         is an RGB image), C for channels that are denoised independently, each with its own noise
@@ -111,8 +117,9 @@ def denoise(
     Warns
     -----
     NoiseLevelWarning
-        If the noise level is more than twice the highest, or less than half the lowest level
-        that the model was trained for.
+        If the noise cannot be estimated well, or with the given ``data_range`` the noise level is
+        more than twice the highest, or less than half the lowest level that the model was trained
+        for.
     SliceBySliceWarning
         If the image is a volume, whose slices are denoised one by one.
 
@@ -139,6 +146,7 @@ def denoise(
     """
     denoiser = Denoiser(
         sigma,
+        noise_psd=noise_psd,
         model=model,
         data_range=data_range,
         axes=axes,
@@ -161,7 +169,8 @@ class Denoiser:
 
     Parameters
     ----------
-    sigma, model, data_range, axes, channel_axis, colour, noise, engine, as_float, exact, threads
+    sigma, noise_psd, model, data_range, axes, channel_axis, colour, noise, engine, as_float, \
+    exact, threads
         As in :func:`denoise`.
 
     Examples
@@ -180,6 +189,7 @@ class Denoiser:
         self,
         sigma: Sigma = None,
         *,
+        noise_psd: NDArray[Any] | None = None,
         model: str | PathLike[str] | Model = DEFAULT_MODEL,
         data_range: float | None = None,
         axes: str | None = None,
@@ -194,6 +204,7 @@ class Denoiser:
         self.request = Request(
             model=_loaded(model),
             sigma=sigma,
+            noise_psd=noise_psd,
             noise=noise,
             data_range=data_range,
             colour=colour,
@@ -203,7 +214,7 @@ class Denoiser:
         )
         self.engine = get_engine(engine).name
         self._axes, self._channel_axis = axes, channel_axis
-        self._prepared: dict[float, Process] = {}
+        self._prepared: dict[Level, Process] = {}
 
     def __call__(
         self,
@@ -232,17 +243,17 @@ class Denoiser:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
         return Pipeline(resolve(self.request, source), self._processes)
 
-    def _processes(self, levels: tuple[float, ...]) -> tuple[Process, ...]:
+    def _processes(self, levels: tuple[Level, ...]) -> tuple[Process, ...]:
         """Return a process for each noise level; reuse those of the previous image."""
         known = self._prepared
         found = {level: known.get(level) or self._process(level) for level in levels}
         self._prepared = found
         return tuple(found[level] for level in levels)
 
-    def _process(self, level: float) -> Process:
+    def _process(self, level: Level) -> Process:
         request = self.request
         return get_engine(self.engine).prepare(
-            request.model.evolution(level),
+            level.evolution(request.model),
             exact=request.exact,
             threads=request.threads,
             relative_noise=None if request.map is None else request.map.relative,

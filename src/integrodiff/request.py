@@ -1,4 +1,4 @@
-"""Resolve a request: noise level, grey range and colour space of each channel of an image.
+"""Resolve a request: noise, scale and colour space of each channel of an image.
 
 A :class:`Request` holds the arguments of a user, in Python or on the command line. :func:`resolve`
 combines it with an image, an array or an open file, and estimates whatever is missing. All callers
@@ -8,9 +8,9 @@ use this function, so the same request has the same meaning everywhere.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +22,39 @@ from integrodiff._checks import (
     positive_number,
     sequence_of_numbers,
 )
-from integrodiff.colour import COLOURS, Colour, ColourSpace, colour_space
+from integrodiff.colour import (
+    COLOURS,
+    Colour,
+    ColourSpace,
+    Group,
+    colour_space,
+    new_levels,
+    sample_matrix,
+)
 from integrodiff.errors import NoiseLevelWarning, NotFiniteError, SliceBySliceWarning
-from integrodiff.grey_range import grey_range, stabilised_range
+from integrodiff.grey_range import operating_level, stabilised_range, structure_over_noise
 from integrodiff.layout import Layout
 from integrodiff.models import Model
-from integrodiff.noise.level import estimate_poisson_gaussian, estimate_sigma
+from integrodiff.noise.level import estimate_levels, estimate_poisson_gaussian
+from integrodiff.noise.levels import (
+    NoiseLevels,
+    given_levels,
+    joined_levels,
+    levels_of_spectrum,
+    typical_levels,
+    white,
+)
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
+from integrodiff.noise.spectrum import tiles_of
+from integrodiff.stages import Evolution
 
 Noise: TypeAlias = (
     Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonGaussian | UnknownDetector
 )
 NOISES = ("gaussian", "poisson", "poisson-gaussian")
 
-Sigma: TypeAlias = float | Sequence[float] | NDArray[Any] | None
+Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | None
 
 _MOST_PLANES = 9
 """Number of planes from which the noise of a channel is estimated; more hardly help."""
@@ -69,6 +87,7 @@ class Request:
 
     model: Model
     sigma: Sigma = None
+    noise_psd: NDArray[Any] | None = None
     noise: Noise = "gaussian"
     data_range: float | None = None
     colour: Colour = "auto"
@@ -76,6 +95,7 @@ class Request:
     exact: bool = False
     threads: int | None = None
     map: NoiseMap | None = field(init=False, default=None)
+    levels: NoiseLevels | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         one_of("colour", self.colour, COLOURS)
@@ -85,65 +105,119 @@ class Request:
             positive_integer("threads", self.threads)
         if not isinstance(self.noise, (PoissonGaussian, UnknownDetector)):
             one_of("noise", self.noise, NOISES)
-        if self.sigma is None:
-            return
+        if self.sigma is not None or self.noise_psd is not None:
+            self._check_noise_levels()
+
+    def _check_noise_levels(self) -> None:
+        """Refuse noise levels of a wrong kind; keep maps and levels per scale."""
+        if self.sigma is not None and self.noise_psd is not None:
+            raise ValueError("give sigma or noise_psd, not both")
         if self.noise != "gaussian":
             raise ValueError(
                 "sigma describes Gaussian noise; for photon noise give noise=PoissonGaussian(...) "
                 "with the gain, offset and readout noise of the detector"
             )
-        dimensions = np.ndim(self.sigma)
-        if dimensions == 2:
+        if self.noise_psd is not None:
+            object.__setattr__(self, "levels", levels_of_spectrum(self.noise_psd))
+        elif isinstance(self.sigma, Mapping):
+            object.__setattr__(self, "levels", given_levels(self.sigma))
+        elif np.ndim(self.sigma) == 2:  # type: ignore[arg-type]
             object.__setattr__(self, "map", noise_map(np.asarray(self.sigma)))
-        elif dimensions == 0:
+        elif np.ndim(self.sigma) == 0:  # type: ignore[arg-type]
             nonnegative_number("sigma", self.sigma)
-        elif dimensions > 2:
+        elif np.ndim(self.sigma) > 2:  # type: ignore[arg-type]
             raise ValueError(
                 "sigma must be a number, one number for each channel, or a map (rows, columns); "
-                f"got an array of shape {np.shape(self.sigma)}"
+                f"got an array of shape {np.shape(self.sigma)}"  # type: ignore[arg-type]
             )
+
+    @property
+    def estimates(self) -> bool:
+        """Whether the noise is to be estimated."""
+        if self.sigma is not None or self.noise_psd is not None:
+            return False
+        known = self.noise == "poisson" or isinstance(self.noise, PoissonGaussian)
+        return not known
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result for an image of the given dtype."""
         return computing_dtype(dtype) if self.as_float and dtype.kind != "f" else dtype
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedChannel:
-    """Noise, grey range and colour space of one channel.
+class Level(NamedTuple):
+    """Noise of a group of samples on the scale of the model.
 
     Attributes
     ----------
-    sigmas : ndarray
-        Noise level of each sample, in grey levels of the image; ones after stabilisation.
+    sigma : float
+        The level at which the model is evaluated.
+    shape : NoiseLevels
+        How the level depends on the scale.
+    """
+
+    sigma: float
+    shape: NoiseLevels
+
+    def evolution(self, model: Model) -> Evolution:
+        """Return the diffusion process of a model at this level."""
+        if self.shape.is_white:
+            return model.evolution(self.sigma)
+        return model.evolution(self.sigma, self.shape.relative)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedChannel:
+    """Noise, scale and colour space of one channel.
+
+    Attributes
+    ----------
+    noise : tuple of NoiseLevels
+        Noise levels of each sample in grey levels of the image; ones after stabilisation.
     photons : PoissonGaussian, optional
         The detector, if photon noise is stabilised first.
     map : NoiseMap, optional
         The noise levels, if they vary over the image.
     estimated : bool
         Whether the noise was estimated from the image.
-    data_range : float
-        Difference of grey values, after stabilisation, that is mapped to 255.
     space : ColourSpace
         Groups of samples that share a structure tensor.
+    scaling : tuple of float
+        Factor of each group to the scale of the model.
+    shapes : tuple of NoiseLevels
+        How the noise level of each group depends on the scale.
     """
 
-    sigmas: NDArray[np.float64]
+    noise: tuple[NoiseLevels, ...]
     photons: PoissonGaussian | None
     map: NoiseMap | None
     estimated: bool
-    data_range: float
     space: ColourSpace
+    scaling: tuple[float, ...]
+    shapes: tuple[NoiseLevels, ...]
 
     @property
-    def factor(self) -> float:
-        """Factor from grey levels, after stabilisation, to the scale [0, 255]."""
-        return 255 / self.data_range
+    def levels(self) -> tuple[Level, ...]:
+        """Noise of each group on the scale of the model."""
+        groups = zip(self.space.groups, self.scaling, self.shapes, strict=True)
+        return tuple(Level(group.sigma * factor, shape) for group, factor, shape in groups)
 
     @property
-    def levels(self) -> tuple[float, ...]:
-        """Noise level of each group on the scale [0, 255]."""
-        return tuple(group.sigma * self.factor for group in self.space.groups)
+    def sigmas(self) -> NDArray[np.float64]:
+        """Noise level of each sample."""
+        return np.array([levels.sigma for levels in self.noise])
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """Factor from each sample of the colour space to the scale of the model."""
+        factors = np.ones(len(self.space.forward))
+        for group, factor in zip(self.space.groups, self.scaling, strict=True):
+            factors[group.samples] = factor
+        return factors
+
+    @property
+    def data_range(self) -> float:
+        """Difference of grey values, after stabilisation, that is mapped to 255 at first."""
+        return 255 / float(self.factors[0])
 
     def __str__(self) -> str:
         if self.photons is not None:
@@ -152,8 +226,10 @@ class ResolvedChannel:
         elif self.map is not None:
             text = f"sigma {self.map.lowest:.4g} to {self.map.highest:.4g}"
         else:
-            values = [f"{value:.4g}" for value in self.sigmas]
-            text = f"sigma {values[0] if len(set(values)) == 1 else ', '.join(values)}"
+            values = list(dict.fromkeys(str(levels) for levels in self.noise))
+            text = f"sigma {', '.join(values)}"
+            if not all(levels.is_white for levels in self.noise):
+                text += ", correlated noise"
         return f"{text} (estimated)" if self.estimated else text
 
 
@@ -199,12 +275,13 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     NotFiniteError
         If the image has NaN or infinite values.
     ValueError
-        If the request does not fit the image, or the grey range is unclear.
+        If the request does not fit the image.
 
     Warns
     -----
     NoiseLevelWarning
-        If a noise level is far outside the range that the model was trained for.
+        If the noise cannot be estimated well, or a given data range puts the noise level far
+        outside the range that the model was trained for.
     SliceBySliceWarning
         If the image is a volume.
     """
@@ -217,15 +294,16 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
             SliceBySliceWarning,
             stacklevel=_outside(),
         )
-    surveys = [_Survey(request, source.dtype) for _ in range(layout.channels)]
+    surveys = [_Survey(request, source.dtype, layout.samples) for _ in range(layout.channels)]
     _read(surveys, source)
     channels = tuple(
-        survey.resolved(_given_sigmas(request, layout, channel), layout)
+        survey.resolved(_given_noise(request, layout, channel), layout)
         for channel, survey in enumerate(surveys)
     )
     for number, channel in enumerate(channels):
         which = f" of channel {number + 1}" if len(channels) > 1 else ""
-        _warn_outside_training(request.model, channel, which)
+        _warn_outside_training(request, channel, which)
+        _warn_of_doubt(channel, which)
     return ResolvedRequest(request=request, layout=layout, dtype=source.dtype, channels=channels)
 
 
@@ -238,18 +316,15 @@ def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class _Survey:
     """Collects from the planes of one channel what the request leaves open."""
 
-    def __init__(self, request: Request, dtype: np.dtype[Any]) -> None:
+    def __init__(self, request: Request, dtype: np.dtype[Any], samples: int) -> None:
         self._request, self._dtype = request, dtype
-        noise = request.noise
-        self.estimates = request.sigma is None and (
-            noise in ("gaussian", "poisson-gaussian") or isinstance(noise, UnknownDetector)
-        )
-        self.needs_extremes = dtype.kind == "f" or (
-            request.data_range is None and (dtype != np.uint8 or noise != "gaussian")
-        )
+        self._matrix = sample_matrix(request.colour, samples)
+        self.needs_extremes = dtype.kind == "f" or request.noise != "gaussian"
+        self.looks_closer = request.estimates or request.data_range is None
         self._extremes: list[NDArray[Any]] = []
-        self._sigmas: list[NDArray[np.float64]] = []
         self._kept: list[NDArray[Any]] = []
+        self._seen: list[list[_Seen]] = []
+        self._originals: list[list[NoiseLevels]] = []
 
     def look_at(self, plane: NDArray[Any]) -> None:
         """Record the smallest and largest value of a plane."""
@@ -262,55 +337,141 @@ class _Survey:
             )
         self._extremes.append(extremes)
 
-    def estimate_from(self, plane: NDArray[Any]) -> None:
-        """Estimate the Gaussian noise of a plane, or keep the plane for a joint estimate."""
-        if self._request.noise == "gaussian":
-            axis = -1 if plane.ndim == 3 else None
-            self._sigmas.append(np.atleast_1d(estimate_sigma(plane, channel_axis=axis)))
-        else:
+    def look_closer_at(self, plane: NDArray[Any]) -> None:
+        """Measure noise and structure of a plane, or keep it until the detector is known."""
+        if self._request.noise != "gaussian" and self._request.estimates:
             self._kept.append(np.array(plane))
+            return
+        self._measure(plane, _known_detector(self._request.noise))
 
-    def resolved(self, given: NDArray[np.float64] | None, layout: Layout) -> ResolvedChannel:
-        """Return the resolved channel; ``given`` are the noise levels of the request, if any."""
+    def _measure(self, plane: NDArray[Any], photons: PoissonGaussian | None) -> None:
+        samples = plane[None] if plane.ndim == 2 else np.moveaxis(plane, -1, 0)
+        if photons is not None:
+            samples = photons.stabilise(samples.astype(computing_dtype(plane.dtype)))
+        estimates = self._request.estimates and photons is None
+        if not self._is_identity:
+            if estimates:
+                self._originals.append([estimate_levels(s, tiles_of(s)) for s in samples])
+            samples = np.tensordot(self._matrix, samples.astype(np.float64), axes=1)
+        self._seen.append([_seen(sample, estimates=estimates) for sample in samples])
+
+    def resolved(self, given: tuple[NoiseLevels, ...] | None, layout: Layout) -> ResolvedChannel:
+        """Return the resolved channel; ``given`` is the noise of the samples, if known."""
         request = self._request
         photons = self._photons()
-        extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
         if photons is not None:
-            _warn_of_impossible_counts(photons, extremes)
-            sigmas = np.ones(layout.samples)
-            stabilised = photons.stabilise(extremes.astype(computing_dtype(self._dtype)))
-            data_range = stabilised_range(stabilised, photons, request.data_range)
-        else:
-            sigmas = _typical_levels(self._sigmas) if given is None else given
-            loudest = 1.0 if request.map is None else request.map.loudest
-            data_range = grey_range(extremes, float(sigmas.max()) * loudest, request.data_range)
+            self._look_again(photons)
+            given = (white(1.0),) * layout.samples
+        noise, new = self._noise(given)
+        space = colour_space(request.colour, np.array([levels.effective for levels in new]))
         return ResolvedChannel(
-            sigmas=sigmas,
+            noise=noise,
             photons=photons,
             map=request.map,
-            estimated=self.estimates,
-            data_range=data_range,
-            space=colour_space(request.colour, sigmas),
+            estimated=request.estimates,
+            space=space,
+            scaling=tuple(self._factor(group, new, photons) for group in space.groups),
+            shapes=tuple(joined_levels(new[group.samples]) for group in space.groups),
         )
+
+    def _noise(
+        self, given: tuple[NoiseLevels, ...] | None
+    ) -> tuple[tuple[NoiseLevels, ...], list[NoiseLevels]]:
+        """Return the noise of the samples, and of the new ones in the colour space."""
+        colour = self._request.colour
+        if given is not None:
+            sigmas = np.array([levels.effective for levels in given])
+            levels = new_levels(colour, sigmas)
+            shape = given[0]
+            scaled = [
+                white(float(level)) if shape.is_white else shape.times(level / shape.effective)
+                for level in levels
+            ]
+            return given, scaled
+        columns = zip(*self._seen, strict=True)
+        new = [typical_levels([seen.noise for seen in column]) for column in columns]
+        if self._is_identity:
+            return tuple(new), new
+        # Noise of colour samples may depend on each other, as after demosaicing; so that of the
+        # new samples was measured and not computed.
+        originals = tuple(typical_levels(column) for column in zip(*self._originals, strict=True))
+        return originals, [new[0], *_without_zeros(new[1:])]
+
+    @property
+    def _is_identity(self) -> bool:
+        return np.array_equal(self._matrix, np.eye(len(self._matrix)))
+
+    def _factor(
+        self, group: Group, new: list[NoiseLevels], photons: PoissonGaussian | None
+    ) -> float:
+        """Return the factor from grey values of a group to the scale of the model."""
+        request = self._request
+        if request.data_range is not None:
+            span = request.data_range
+            return 255 / (span if photons is None else stabilised_range(photons, span))
+        ratios = [
+            structure_over_noise(seen[number].energies, new[number].sigma / seen[number].unit)
+            for seen in self._seen
+            for number in range(*group.samples.indices(len(new)))
+        ]
+        level = operating_level(float(np.mean(ratios)), request.model.noise_levels)
+        return level / group.sigma
+
+    def _look_again(self, photons: PoissonGaussian) -> None:
+        """Compare the detector with the values, and measure the planes that were kept."""
+        extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
+        _warn_of_impossible_counts(photons, extremes)
+        if self._request.data_range is None:
+            for plane in self._kept:
+                self._measure(plane, photons)
 
     def _photons(self) -> PoissonGaussian | None:
         """Return the detector, given or estimated, or None if the noise is Gaussian."""
         noise = self._request.noise
-        if noise == "gaussian":
-            return None
-        if noise == "poisson":
-            return PoissonGaussian()
-        if isinstance(noise, PoissonGaussian):
-            return noise
+        if noise == "gaussian" or not self._request.estimates:
+            return _known_detector(noise)
         # All samples and planes of a channel are assumed to have the same noise.
         planes = [np.moveaxis(p, -1, 0) if p.ndim == 3 else p[None] for p in self._kept]
         offset = noise.offset if isinstance(noise, UnknownDetector) else None
         return estimate_poisson_gaussian(np.concatenate(planes), channel_axis=0, offset=offset)
 
 
+class _Seen(NamedTuple):
+    """What was measured in one sample of a plane."""
+
+    noise: NoiseLevels
+    energies: NDArray[np.float64]
+    unit: float
+
+
+def _seen(sample: NDArray[Any], *, estimates: bool) -> _Seen:
+    """Measure the structure of a sample and, if asked for, its noise."""
+    tiles = tiles_of(sample)
+    noise = estimate_levels(sample, tiles) if estimates else white(0.0)
+    if tiles is not None:
+        return _Seen(noise, tiles.energies, tiles.unit)
+    span = float(sample.max()) - float(sample.min())
+    if span == 0:
+        return _Seen(noise, np.zeros(1), 1.0)
+    return _Seen(noise, np.array([np.var(sample / span, dtype=np.float64)]), span)
+
+
+def _without_zeros(found: list[NoiseLevels]) -> list[NoiseLevels]:
+    """Give samples without noise the noise of another one of their group, if there is any."""
+    noisy = [levels for levels in found if levels.effective > 0]
+    return [levels if levels.effective > 0 or not noisy else noisy[0] for levels in found]
+
+
+def _known_detector(noise: Noise) -> PoissonGaussian | None:
+    """Return the detector if it need not be estimated."""
+    if noise == "poisson":
+        return PoissonGaussian()
+    return noise if isinstance(noise, PoissonGaussian) else None
+
+
 def _read(surveys: list[_Survey], source: Source) -> None:
     """Pass the planes of an image to the surveys of their channels, if any needs them."""
-    if not any(survey.estimates or survey.needs_extremes for survey in surveys):
+    if not any(survey.looks_closer or survey.needs_extremes for survey in surveys):
         return
     layout = source.layout
     count = layout.plane_count // layout.channels
@@ -321,18 +482,9 @@ def _read(surveys: list[_Survey], source: Source) -> None:
         survey = surveys[channel]
         if survey.needs_extremes:
             survey.look_at(plane)
-        if survey.estimates and seen[channel] in wanted:
-            survey.estimate_from(plane)
+        if survey.looks_closer and seen[channel] in wanted:
+            survey.look_closer_at(plane)
         seen[channel] += 1
-
-
-def _typical_levels(estimates: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the median of each sample over the planes, without planes that have no noise.
-
-    A plane without noise is blank or saturated, such as the end slices of a volume.
-    """
-    levels = np.stack(estimates, axis=-1)
-    return np.array([np.median(row[row > 0]) if (row > 0).any() else 0.0 for row in levels])
 
 
 def _warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any]) -> None:
@@ -354,11 +506,19 @@ def _warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any])
     )
 
 
-def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.float64] | None:
-    """Return the noise level of each sample of a channel, or None if not given."""
-    sigma, samples = request.sigma, layout.samples
-    if sigma is None:
+def _given_noise(request: Request, layout: Layout, channel: int) -> tuple[NoiseLevels, ...] | None:
+    """Return the noise of each sample of a channel, or None if not given."""
+    if request.levels is not None:
+        return (request.levels,) * layout.samples
+    if request.sigma is None or isinstance(request.sigma, Mapping):
         return None
+    return tuple(white(float(sigma)) for sigma in _given_sigmas(request, layout, channel))
+
+
+def _given_sigmas(request: Request, layout: Layout, channel: int) -> NDArray[np.float64]:
+    """Return the noise level of each sample of a channel."""
+    sigma: Any = request.sigma
+    samples = layout.samples
     if request.map is not None:
         return np.full(samples, request.map.mean)
     if np.ndim(sigma) == 0:
@@ -391,12 +551,12 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
     )
 
 
-def _warn_outside_training(model: Model, channel: ResolvedChannel, which: str) -> None:
-    """Warn if the noise level is far outside the range of the training."""
-    levels = model.noise_levels
-    if not levels or not channel.space.groups:
+def _warn_outside_training(request: Request, channel: ResolvedChannel, which: str) -> None:
+    """Warn if the given data range puts the noise level far outside the range of the training."""
+    levels = request.model.noise_levels
+    if not levels or not channel.levels or request.data_range is None:
         return
-    sigma = float(np.sqrt(np.mean(channel.sigmas**2))) * channel.factor
+    sigma = float(np.sqrt(np.mean(channel.sigmas**2))) * 255 / channel.data_range
     lowest, highest = min(levels), max(levels)
     if not lowest / 2 <= sigma <= 2 * highest:
         warnings.warn(
@@ -406,6 +566,19 @@ def _warn_outside_training(model: Model, channel: ResolvedChannel, which: str) -
             NoiseLevelWarning,
             stacklevel=_outside(),
         )
+
+
+def _warn_of_doubt(channel: ResolvedChannel, which: str) -> None:
+    """Warn if the noise was estimated from an image that does not show it."""
+    if not any(levels.doubtful for levels in channel.noise):
+        return
+    warnings.warn(
+        f"the estimated noise level{which}, {channel.sigmas.max():.3g}, is doubtful: no part of "
+        "the image is flat, so that fine structure cannot be told from noise; give sigma, measured "
+        "for example where an image of the same series is flat",
+        NoiseLevelWarning,
+        stacklevel=_outside(),
+    )
 
 
 def _outside() -> int:

@@ -1,22 +1,21 @@
 r"""Estimate the noise of an image from the image itself.
 
-The method is that of Liu, Tanaka and Okutomi [1]_: select the 7 x 7 patches with weak texture; the
-smallest eigenvalue of their covariance matrix is the variance of the noise. The structure of smooth
-patches varies in few directions of the 49-dimensional space, whereas noise varies equally in all,
-so the direction of least variance contains noise only. A patch is weak if the sum of its squared
-gradients stays below a threshold that pure noise exceeds with probability 1e-6. The threshold
-depends on the noise level, so selection and estimation alternate.
+:func:`estimate_sigma` measures the spectrum of the noise in the flat parts of the image
+(:mod:`integrodiff.noise.spectrum`) and decides whether it is white
+(:mod:`integrodiff.noise.levels`).
 
-There are three additions to the published method:
+:func:`estimate_poisson_gaussian` needs the noise of dark and bright parts separately. It follows
+Liu, Tanaka and Okutomi [1]_: select the 7 x 7 patches with weak texture; the smallest eigenvalue of
+their covariance matrix is the variance of the noise. The structure of smooth patches varies in few
+directions of the 49-dimensional space, whereas noise varies equally in all, so the direction of
+least variance contains noise only. A patch is weak if the sum of its squared gradients stays below
+a threshold that pure noise exceeds with probability 1e-6. The threshold depends on the noise level,
+so selection and estimation alternate. There are two additions to the published method:
 
-- The mean of each patch is subtracted. Patches can then be sorted by their mean:
-  :func:`estimate_poisson_gaussian` estimates the noise of dark and bright patches separately and
-  fits a line to the variances.
+- The mean of each patch is subtracted. Patches can then be sorted by their mean into classes, and
+  a line is fitted to the variances of all classes.
 - The smallest eigenvalue of a *sample* covariance of n patches is too small by the factor
-  :math:`(1 - \sqrt{49 / n})^2` (Marchenko and Pastur). This matters for small images and is
-  corrected.
-- Patches with clipped noise are excluded: constant patches, and those whose mean is within one
-  standard deviation of a clipped grey value, black or white.
+  :math:`(1 - \sqrt{49 / n})^2` (Marchenko and Pastur). This is corrected.
 
 docs/noise.md measures the errors of both estimators.
 
@@ -37,7 +36,9 @@ from numpy.typing import ArrayLike, NDArray
 from integrodiff._checks import finite_number
 from integrodiff.arrays import array_image
 from integrodiff.errors import NotFiniteError
+from integrodiff.noise.levels import NoiseLevels, measured_levels, white
 from integrodiff.noise.photons import PoissonGaussian
+from integrodiff.noise.spectrum import Tiles, tiles_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -51,13 +52,13 @@ _ROUNDS = 2
 _FEWEST_PATCHES = 4 * _DIMENSION
 # More patches make the estimate slower and hardly more accurate.
 _MOST_PATCHES = 2**18
-# The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
-_CLIPPED_PART = 0.002
 _CLASSES = 8
+_SMALLEST_IMAGE = 20
+"""Rows and columns from which on noise is estimated."""
 
 
 def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> float | Floats:
-    """Estimate the standard deviation of additive white Gaussian noise.
+    """Estimate the standard deviation of additive noise, white or correlated between pixels.
 
     Parameters
     ----------
@@ -80,8 +81,9 @@ def estimate_sigma(image: ArrayLike, *, channel_axis: int | None = None) -> floa
 
     Notes
     -----
-    Noise that is correlated between neighbouring pixels, as after JPEG compression, resampling
-    or demosaicing, is underestimated.
+    The spectrum of the noise is measured in the flat parts of the image. :func:`denoise` without
+    ``sigma`` uses all of it, which is better than this one number where noise is correlated between
+    neighbouring pixels, as after JPEG compression, resampling or demosaicing.
 
     Examples
     --------
@@ -152,38 +154,36 @@ def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
 
 def _sigma_of(image: NDArray[Any]) -> float:
     """Estimate the noise level of one channel."""
-    # Scaled to [0, 1], since squares of the original values could overflow or underflow.
-    smallest, span = float(image.min()), float(image.max()) - float(image.min())
-    if span == 0:
-        return 0.0
-    scaled = image.astype(np.float64)
-    scaled -= smallest
-    scaled /= span
-    patches, texture = patches_of(scaled)
-    if not len(texture):
-        return 0.0
-    darkest = 0.0 if np.mean(scaled == 0) > _CLIPPED_PART else -math.inf
-    brightest = 1.0 if np.mean(scaled == 1) > _CLIPPED_PART else math.inf
-    weak = _weak_patches(patches, texture, darkest, brightest)
-    # The factor for all patches, not only the weak ones: few weak patches make the eigenvalue
-    # smaller, but texture that remains among them makes it larger; see docs/noise.md.
-    return span * math.sqrt(least_variance(weak)) / sampling_factor(len(texture))
+    return estimate_levels(image, tiles_of(image)).sigma
 
 
-def _weak_patches(
-    patches: Floats, texture: Floats, darkest: float = -math.inf, brightest: float = math.inf
-) -> Floats:
-    """Return the patches with weak texture whose mean is not near a clipped grey value."""
-    means = patches.mean(axis=1)
+def estimate_levels(image: NDArray[Any], tiles: Tiles | None) -> NoiseLevels:
+    """Estimate the noise levels of a grey image from its tiles.
+
+    Raises
+    ------
+    ValueError
+        If the image is too small.
+    """
+    if min(image.shape) < _SMALLEST_IMAGE:
+        if image.min() == image.max():
+            return white(0.0)
+        raise ValueError(_too_small(image.shape))
+    return measured_levels(None if tiles is None else tiles.noise())
+
+
+def _too_small(shape: tuple[int, ...]) -> str:
+    return (
+        f"an image of {shape[0]} x {shape[1]} pixels is too small to estimate its noise; at least "
+        f"{_SMALLEST_IMAGE} x {_SMALLEST_IMAGE} are needed. Otherwise give sigma"
+    )
+
+
+def _weak_patches(patches: Floats, texture: Floats) -> Floats:
+    """Return the patches with weak texture."""
     weak = patches
     for _ in range(_ROUNDS):
-        variance = least_variance(weak)
-        sigma = math.sqrt(variance)
-        chosen = (
-            (texture < variance * weak_texture())
-            & (means > darkest + sigma)
-            & (means < brightest - sigma)
-        )
+        chosen = texture < least_variance(weak) * weak_texture()
         if chosen.sum() < _FEWEST_PATCHES:
             break
         weak = patches[chosen]
@@ -241,10 +241,7 @@ def patches_of(image: Floats) -> tuple[Floats, Floats]:
     """
     count = math.prod(max(length - SIDE + 1, 0) for length in image.shape)
     if count < _FEWEST_PATCHES:
-        raise ValueError(
-            f"an image of {image.shape[0]} x {image.shape[1]} pixels is too small to estimate "
-            "its noise; at least 20 x 20 are needed. Otherwise give sigma"
-        )
+        raise ValueError(_too_small(image.shape))
     stride = math.ceil(math.sqrt(count / _MOST_PATCHES))
     across, down = (_squared_central_differences(image, axis) for axis in (1, 0))
     texture = _windows(across, SIDE, SIDE - 2, stride).sum((2, 3))
