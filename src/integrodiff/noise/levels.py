@@ -45,16 +45,22 @@ _WHITE_FROM = 2.5
 # that to lower ones, noise counts as partly correlated; fitted to training images.
 _LOWER_RISE = 0.6
 _WHITE_UP_TO, _CORRELATED_FROM = 0.09, 0.17
+_DOUBT_BY_STRUCTURE, _DOUBT_BY_REST, _DOUBT_BY_SPREAD = 0.1, 0.2, 0.8
+_USUAL_SPREAD = 1.45
 # Noise that grows towards high frequencies, as after sharpening.
 _SHARPENED_FROM, _SHARPENED_SURELY = 0.2, 0.35
 
 # Spectrum of structure in the flattest parts of training images, r^-e exp(-d r) for r = p + q.
 _STRUCTURE_EXPONENT, _STRUCTURE_DECAY = 0.5, 1.15
 _STRUCTURE_ROUNDS = 6
+_SPREAD_OF_STRUCTURE = (1.2, 1.5)
+_FLAT_AT_HIGH = (-0.3, -0.15)
 # Noise below this part of the unit cannot be told from rounding.
 _ROUNDING = 1e-6
-# With this many times the noise at the lowest frequencies, no part of an image is flat.
-_MOSTLY_STRUCTURE = 16.0
+_TINY = 1e-300
+# With this many times the noise at the lowest frequencies, or flattest parts that differ so much
+# from each other, no part of an image is flat.
+_MOSTLY_STRUCTURE, _UNEVEN = 6.0, 2.0
 _LEAST_NOISE = 0.7
 
 
@@ -192,11 +198,13 @@ def measured_levels(measured: Measurement | None) -> NoiseLevels:
 
 def _relative_levels(measured: Measurement) -> NoiseLevels:
     """Return the noise levels in the unit of the measurement."""
-    power = _without_structure(measured.power)
+    power = _without_structure(measured)
     total = _frequencies()[0]
     level = math.sqrt(power[total >= _WHITE_FROM].mean())
-    share = _correlated_share(power)
-    doubtful = _band(measured.power, _LOW) > _MOSTLY_STRUCTURE * _band(power, _LOW)
+    left = _band(measured.power, _LOW) / max(_band(power, _LOW), _TINY)
+    share = _correlated_share(power, measured, left)
+    uneven = measured.spread > _UNEVEN and not measured.compressed
+    doubtful = left > _MOSTLY_STRUCTURE or uneven
     if level < _ROUNDING:
         return white(0.0)
     if share == 0:
@@ -234,15 +242,26 @@ def joined_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
     return joined.times(1 / joined.effective)
 
 
-def _correlated_share(power: NDArray[np.float64]) -> float:
-    """Return 0 for white noise, 1 for correlated noise, and something between if unclear."""
+def _correlated_share(power: NDArray[np.float64], measured: Measurement, left: float) -> float:
+    """Return 0 for white noise, 1 for correlated noise, and something between if unclear.
+
+    The more structure there is in a typical part of the image compared with the noise, the more
+    was ``left`` of it in the flattest parts, and the more these differ from each other, the more
+    evidence it takes, unless the image is known to be compressed.
+    """
     bands = [_band(power, band) for band in (_TOP, _MIDDLE, _NEXT)]
     if min(bands) == 0:
         return 0.0
     to_middle, to_lower = np.diff(np.log(bands)) / 2
     if to_middle < 0:
         return _ramp(-to_middle, _SHARPENED_FROM, _SHARPENED_SURELY)
-    return _ramp(to_middle + _LOWER_RISE * to_lower, _WHITE_UP_TO, _CORRELATED_FROM)
+    evidence = to_middle + _LOWER_RISE * to_lower
+    if measured.compressed:
+        return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
+    evidence -= _DOUBT_BY_STRUCTURE * math.log(max(measured.structure, 1.0))
+    evidence -= _DOUBT_BY_REST * math.log(max(left, 1.0))
+    evidence -= _DOUBT_BY_SPREAD * max(measured.spread - _USUAL_SPREAD, 0.0)
+    return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
 
 
 def _ramp(value: float, zero: float, one: float) -> float:
@@ -255,14 +274,19 @@ def _band(power: NDArray[np.float64], ends: tuple[float, float]) -> float:
     return float(power[(total >= ends[0]) & (total < ends[1])].mean())
 
 
-def _without_structure(power: NDArray[np.float64]) -> NDArray[np.float64]:
+def _without_structure(measured: Measurement) -> NDArray[np.float64]:
     """Subtract the structure that is left in the flattest parts of an image.
 
     It has most of its energy at the lowest frequencies, far more than noise whose spectrum goes on
     as it does at the higher ones: the logarithm of a spectrum of noise is about linear in p + q.
     What the lowest frequencies have in excess of that, times the typical spectrum of structure, is
-    subtracted from all. The rest shows again what noise has at the lowest.
+    subtracted from all. The rest shows again what noise has at the lowest. Where the flattest parts
+    do not differ more than noise does, and the spectrum rises from the highest frequencies on, they
+    have no structure.
     """
+    power = measured.power
+    rise = math.log(max(_band(power, _MIDDLE), _TINY) / max(_band(power, _TOP), _TINY)) / 2
+    share = max(_ramp(measured.spread, *_SPREAD_OF_STRUCTURE), _ramp(-rise, *_FLAT_AT_HIGH))
     lowest = _band(power, _LOW)
     amount, rest, noise_at_lowest = 0.0, power, lowest
     # Without structure the noise is white rather than stronger at high frequencies.
@@ -271,11 +295,11 @@ def _without_structure(power: NDArray[np.float64]) -> NDArray[np.float64]:
         rest = np.maximum(power - amount * _structure(), least)
         following, middle = _band(rest, _NEXT), _band(rest, _MIDDLE)
         noise_at_lowest = following * max(following / middle, 1.0) if middle > 0 else following
-        amount = max(lowest - noise_at_lowest, 0.0)
+        amount = share * max(lowest - noise_at_lowest, 0.0)
     if amount == 0:
         return power
     low = _frequencies()[0] < _LOW[1]
-    return np.asarray(np.where(low, power * (noise_at_lowest / lowest), rest))
+    return np.asarray(np.where(low, power * ((lowest - amount) / lowest), rest))
 
 
 @cache

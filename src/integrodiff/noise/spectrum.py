@@ -37,6 +37,11 @@ _OUTLIER = 3.0
 # The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
 _CLIPPED_PART = 0.002
 _CLIPPED_REACH, _CLIPPED_ROUNDS = 2.0, 2
+# Of what part the coefficients of a compressed image are sparser in its blocks, as a logarithm.
+_SPARSER = 0.1
+_FEWEST_BLOCKS, _MOST_BLOCKS = 9, 1024
+_HIGH = np.add.outer(*[1 - np.cos(np.pi * np.arange(SIDE) / SIDE)] * 2).ravel() >= 1
+
 # Differences within a tile below this part of its values are rounding errors.
 _ROUNDING = 1e-6
 
@@ -58,12 +63,15 @@ class Measurement:
     structure : float
         Energy of a typical tile over that of the noise; close to one where most of the image is
         flat.
+    compressed : bool
+        Whether the image was compressed in blocks, as JPEG files are.
     """
 
     power: NDArray[np.float64]
     unit: float
     spread: float
     structure: float
+    compressed: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +91,8 @@ class Tiles:
         Grey values at which noise is clipped, like ``means``; infinite where it is not.
     reach : int
         Number of tiles from one to the next that does not overlap with it.
+    compressed : bool
+        Whether the image was compressed in blocks, as JPEG files are.
     """
 
     power: Floats
@@ -90,6 +100,7 @@ class Tiles:
     unit: float
     clipped: tuple[float, float]
     reach: int
+    compressed: bool
 
     @property
     def energies(self) -> NDArray[np.float64]:
@@ -131,7 +142,13 @@ class Tiles:
         deviation = math.sqrt(2 * np.sum(power**2)) / np.sum(power)
         spread = float(own[chosen].std() / own[chosen].mean() / deviation)
         structure = float(np.median(own[usable.ravel()]) / _energies(power))
-        return Measurement(power.reshape(SIDE, SIDE), self.unit, spread, structure)
+        return Measurement(
+            power=power.reshape(SIDE, SIDE),
+            unit=self.unit,
+            spread=spread,
+            structure=structure,
+            compressed=self.compressed,
+        )
 
 
 def tiles_of(image: NDArray[Any]) -> Tiles | None:
@@ -171,7 +188,34 @@ def tiles_of(image: NDArray[Any]) -> Tiles | None:
         unit=typical * span,
         clipped=(clipped[0], clipped[1]),
         reach=-(-SIDE // step),
+        compressed=_is_compressed(image, middle, typical * span),
     )
+
+
+def _is_compressed(image: NDArray[Any], middle: float, unit: float) -> bool:
+    """Whether cosine coefficients are sparser in blocks of 8 x 8 than between them.
+
+    Compression rounds many of them to zero. The blocks begin in the first row and column, as in a
+    JPEG file that was not cropped.
+    """
+    on, off = (_sparsity(image[first:, first:], middle, unit) for first in (0, SIDE // 2))
+    return math.log(on / off) > _SPARSER
+
+
+def _sparsity(image: NDArray[Any], middle: float, unit: float) -> float:
+    """Return the root mean square of high cosine coefficients over their mean absolute value."""
+    rows, columns = (length // SIDE for length in image.shape)
+    if rows * columns < _FEWEST_BLOCKS:
+        return 1.0
+    step = max(1, math.isqrt(rows * columns // _MOST_BLOCKS))
+    blocks = sliding_window_view(image, (SIDE, SIDE))[:: SIDE * step, :: SIDE * step]
+    values = (blocks.reshape(-1, SIDE**2).astype(np.float64) - middle) / unit
+    high = np.abs((values.astype(np.float32) @ _cosines())[:, _HIGH])
+    means = high.mean(axis=0)
+    present = means > 0
+    if not present.any():
+        return 1.0
+    return float(np.mean(np.sqrt(np.mean(high * high, axis=0))[present] / means[present]))
 
 
 def _energies(power: Floats) -> Any:
