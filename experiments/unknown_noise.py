@@ -31,6 +31,7 @@ from scipy.ndimage import convolve, gaussian_filter
 
 from colour_channels import crops
 from integrodiff import NoiseLevelWarning, denoise
+from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.grey_range import grey_range
 from integrodiff.learning import bsds500
 from integrodiff.noise.level import (
@@ -221,7 +222,7 @@ def main() -> None:
     }
     lines = []
     for name, measure in rows.items():
-        row = results.row(name, {"psnr": {}})
+        row = results.row(name, {"identity": DEFAULT_MODEL, "psnr": {}})
         if not row["psnr"]:
             row["psnr"] = measure()
             results.save()

@@ -30,7 +30,7 @@ _NOISE_REACH = 6
 
 # Photographs with the range 255 have structures of a few per cent of it; fitted to training images
 # at noise levels from 2.5 to 640.
-_RANGE_OF_STRUCTURE = 22.0
+_RANGE_OF_STRUCTURE = 28.0
 
 # Part of the tiles whose structure is usual.
 _USUAL = 0.95
@@ -57,13 +57,14 @@ def operating_level(structure: float, trained: Sequence[float]) -> float:
 
 
 def structure_over_noise(energies: NDArray[np.float64], sigma: float) -> float:
-    """Return the mean standard deviation of small tiles, without noise, over the noise level.
+    """Return the typical standard deviation of small tiles, without noise, over the noise level.
 
-    ``energies`` are the variances of the tiles, in the squared unit of ``sigma``. The largest
-    count as less, so that hot pixels have no weight.
+    ``energies`` are the variances of the tiles, in the squared unit of ``sigma``. The mean is one of
+    square roots: a few strong edges, as of bones in air, or hot pixels have little weight.
     """
     ratios = np.sqrt(np.maximum(energies / sigma**2 - 1, 0.0))
-    return float(np.mean(np.minimum(ratios, np.quantile(ratios, _USUAL))))
+    usual = np.minimum(ratios, np.quantile(ratios, _USUAL))
+    return float(np.mean(np.sqrt(usual)) ** 2)
 
 
 def grey_range(image: NDArray[Any], sigma: float, data_range: float | None = None) -> float:
