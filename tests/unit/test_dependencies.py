@@ -43,7 +43,16 @@ def test_every_requirement_is_reviewed_and_nothing_else() -> None:
 
 
 def test_packages_of_users_have_all_columns() -> None:
-    users = {"": 4, "torch": 5, "train": 5, "plot": 5, "codecs": 5, "medical": 5, "zarr": 5}
+    users = {
+        "": 4,
+        "torch": 5,
+        "train": 5,
+        "plot": 5,
+        "codecs": 5,
+        "medical": 5,
+        "zarr": 5,
+        "arrays": 5,
+    }
     rows = reviewed()
     for name, extras in required().items():
         for extra in extras & set(users):
@@ -61,7 +70,15 @@ def test_licences_are_those_of_the_installed_packages(name: str) -> None:
     lines = [line for field in fields for line in found.get_all(field) or []]
     # A classifier "License ::", an expression, or the whole text of a licence.
     stated = " ".join(line for line in lines if " :: " not in line or "License ::" in line)
-    users_of_extras = required()[name] & {"torch", "train", "plot", "codecs", "medical", "zarr"}
+    users_of_extras = required()[name] & {
+        "torch",
+        "train",
+        "plot",
+        "codecs",
+        "medical",
+        "zarr",
+        "arrays",
+    }
     licence = reviewed()[name][1 if users_of_extras else 0]
     for word in licence.split(" or "):
         assert re.search(SPELLINGS.get(word, rf"\b{word}\b"), stated), stated[:300]
