@@ -16,7 +16,7 @@ from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Process, get_engine
 from integrodiff.models import MODEL_NAMES, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
-from integrodiff.request import Noise, Request, ResolvedChannel, Sigma, Source, resolve
+from integrodiff.request import Level, Noise, Request, ResolvedChannel, Sigma, Source, resolve
 from integrodiff.validity import Mask
 
 
@@ -24,6 +24,7 @@ def denoise(
     image: ImageLike,
     sigma: Sigma = None,
     *,
+    noise_psd: NDArray[Any] | None = None,
     model: str | PathLike[str] | Model = DEFAULT_MODEL,
     data_range: float | None = None,
     axes: str | None = None,
@@ -47,22 +48,27 @@ def denoise(
         ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
         invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
         Pillow image or ``xarray.DataArray`` comes back as one; the latter two know their axes.
-    sigma : float, sequence of float, or array, optional
+    sigma : float, sequence of float, array, or mapping, optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image. Zero
-        returns a copy. If not given, it is estimated with :func:`integrodiff.estimate_sigma` for
-        each channel and colour sample, as the median over up to nine planes.
+        returns a copy. For noise that is correlated between neighbouring pixels, a mapping from
+        scales in pixels to noise levels, such as ``{0.5: 10, 2: 25}``; white noise seen at a scale
+        as strongly has this level. If not given, the noise is estimated for each channel and
+        colour sample, with its levels per scale unless it is white, as the median over up to
+        nine planes.
+    noise_psd : array, optional
+        Power spectrum of the noise, instead of ``sigma``, as in BM3D: the expectation of
+        ``abs(fft2(noise))**2`` for an image of noise of this shape.
     model : str, path or Model
         Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
         ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model.
     data_range : float, optional
         Difference between the largest and smallest grey value that the image could have; it maps
-        the image to the scale [0, 255] on which the parameters were trained. If not given: 255
-        for uint8; for other integers the smallest of 8, 10, 12, 14, 16, 24, 32 and 64 bits that
-        holds the largest value, so 4095 for 12-bit data stored as uint16; for floating point 1 if
-        the values are in [0, 1] up to noise, otherwise an error. Give it when the images of a
-        series are denoised in separate calls, so that all have the same range. For photon noise
-        it is measured from the offset and, if not given, determined from the values.
+        the image to the scale [0, 255] on which the parameters were trained. It need not be
+        given: by default the scale follows from the ratio of structure to noise in the image, so
+        that the unit of grey values has no effect. Give it when the images of a series are
+        denoised in separate calls and all must be treated alike. For photon noise it is measured
+        from the offset.
     axes : str, optional
         One letter for each axis: Y and X for rows and columns, S for colour samples (``"YXS"``
         is an RGB image), C for channels that are denoised independently, each with its own noise
@@ -121,8 +127,9 @@ def denoise(
     Warns
     -----
     NoiseLevelWarning
-        If the noise level is more than twice the highest, or less than half the lowest level
-        that the model was trained for.
+        If the noise cannot be estimated well, or with the given ``data_range`` the noise level is
+        more than twice the highest, or less than half the lowest level that the model was trained
+        for.
     NoValidPixelsWarning
         If the image, or a plane of it, has no valid pixel.
     SliceBySliceWarning
@@ -154,6 +161,7 @@ def denoise(
     """
     denoiser = Denoiser(
         sigma,
+        noise_psd=noise_psd,
         model=model,
         data_range=data_range,
         axes=axes,
@@ -176,7 +184,8 @@ class Denoiser:
 
     Parameters
     ----------
-    sigma, model, data_range, axes, channel_axis, colour, noise, engine, as_float, exact, threads
+    sigma, noise_psd, model, data_range, axes, channel_axis, colour, noise, engine, as_float, \
+    exact, threads
         As in :func:`denoise`.
 
     Examples
@@ -195,6 +204,7 @@ class Denoiser:
         self,
         sigma: Sigma = None,
         *,
+        noise_psd: NDArray[Any] | None = None,
         model: str | PathLike[str] | Model = DEFAULT_MODEL,
         data_range: float | None = None,
         axes: str | None = None,
@@ -209,6 +219,7 @@ class Denoiser:
         self.request = Request(
             model=_loaded(model),
             sigma=sigma,
+            noise_psd=noise_psd,
             noise=noise,
             data_range=data_range,
             colour=colour,
@@ -218,7 +229,7 @@ class Denoiser:
         )
         self.engine = get_engine(engine).name
         self._axes, self._channel_axis = axes, channel_axis
-        self._prepared: dict[float, Process] = {}
+        self._prepared: dict[Level, Process] = {}
         self._masked: dict[_MaskedKey, Process] = {}
 
     def __call__(
@@ -265,17 +276,17 @@ class Denoiser:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
         return Pipeline(resolve(self.request, source), self._processes, self._masked_processes)
 
-    def _processes(self, levels: tuple[float, ...]) -> tuple[Process, ...]:
+    def _processes(self, levels: tuple[Level, ...]) -> tuple[Process, ...]:
         """Return a process for each noise level; reuse those of the previous image."""
         known = self._prepared
         found = {level: known.get(level) or self._process(level) for level in levels}
         self._prepared = found
         return tuple(found[level] for level in levels)
 
-    def _process(self, level: float) -> Process:
+    def _process(self, level: Level) -> Process:
         request = self.request
         return get_engine(self.engine).prepare(
-            request.model.evolution(level),
+            level.evolution(request.model),
             exact=request.exact,
             threads=request.threads,
             relative_noise=None if request.map is None else request.map.relative,
@@ -290,7 +301,7 @@ class Denoiser:
         keys = [_MaskedKey(level, mean, pixels) for level in channel.levels]
         for key in keys:
             found[key] = known.get(key) or get_engine(self.engine).prepare(
-                self.request.model.evolution(key.level),
+                key.level.evolution(self.request.model),
                 exact=self.request.exact,
                 threads=self.request.threads,
                 relative_noise=None if levels is None else levels.relative,
@@ -310,7 +321,7 @@ class _MaskedKey(NamedTuple):
     The relative noise of its valid pixels follows from the mean of the map.
     """
 
-    level: float
+    level: Level
     mean: float | None
     pixels: tuple[tuple[int, ...], bytes]
 

@@ -78,35 +78,50 @@ class ColourSpace:
         return _mixed(self.backward, image)
 
 
-def colour_space(colour: Colour, sigmas: NDArray[np.float64]) -> ColourSpace:
-    """Return the colour space for samples with these noise levels.
+def sample_matrix(colour: Colour, count: int) -> NDArray[np.float64]:
+    """Return the matrix from the samples to those that are denoised, before any scaling.
 
     Raises
     ------
     ValueError
         If ``colour`` is unknown or does not fit the number of samples.
     """
-    count = len(sigmas)
     one_of("colour", colour, COLOURS)
-    if colour == "auto":
-        colour = "opponent" if count == 3 else "joint"
-    if colour == "opponent":
-        if count != 3:
-            raise ValueError(
-                f"colour 'opponent' needs three samples, red, green and blue, and this image has "
-                f"{count}; use 'joint' or 'separate'"
-            )
-        return _space(_OPPONENT, (slice(0, 1), slice(1, 3)), sigmas)
-    if colour == "joint":
-        return _space(np.eye(count), (slice(0, count),), sigmas)
-    return _space(np.eye(count), tuple(slice(i, i + 1) for i in range(count)), sigmas)
+    if colour == "opponent" and count != 3:
+        raise ValueError(
+            f"colour 'opponent' needs three samples, red, green and blue, and this image has "
+            f"{count}; use 'joint' or 'separate'"
+        )
+    is_opponent = colour == "opponent" or (colour == "auto" and count == 3)
+    return _OPPONENT if is_opponent else np.eye(count)
+
+
+def new_levels(colour: Colour, sigmas: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the noise levels of the new samples if the noise of the samples is independent."""
+    return np.asarray(np.sqrt(sample_matrix(colour, len(sigmas)) ** 2 @ sigmas**2))
+
+
+def colour_space(colour: Colour, levels: NDArray[np.float64]) -> ColourSpace:
+    """Return the colour space for new samples with these noise levels; see :func:`new_levels`.
+
+    Raises
+    ------
+    ValueError
+        If ``colour`` is unknown or does not fit the number of samples.
+    """
+    count = len(levels)
+    matrix = sample_matrix(colour, count)
+    if matrix is _OPPONENT:
+        return _space(matrix, (slice(0, 1), slice(1, 3)), levels)
+    if colour == "separate":
+        return _space(matrix, tuple(slice(i, i + 1) for i in range(count)), levels)
+    return _space(matrix, (slice(0, count),), levels)
 
 
 def _space(
-    matrix: NDArray[np.float64], members: tuple[slice, ...], sigmas: NDArray[np.float64]
+    matrix: NDArray[np.float64], members: tuple[slice, ...], levels: NDArray[np.float64]
 ) -> ColourSpace:
     """Scale the new samples of each group to a common noise level."""
-    levels = np.sqrt(matrix**2 @ sigmas**2)
     factors, groups = np.ones(len(levels)), []
     for rows in members:
         if not levels[rows].any():

@@ -1,7 +1,7 @@
 """Denoise the planes of an image, one by one.
 
 Each plane is mapped forward by the Anscombe transform (photon noise), the colour space and the
-factor to the scale [0, 255]; the engine evolves it; the inverse maps follow in reverse order.
+factors to the scale of the model; the engine evolves it; the inverse maps follow in reverse order.
 Invalid pixels are zero on that way, and get their own values back at its end.
 """
 
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.engines import FloatImage, Process, State
-from integrodiff.request import ResolvedChannel, ResolvedRequest, computing_dtype
+from integrodiff.request import Level, ResolvedChannel, ResolvedRequest, computing_dtype
 from integrodiff.validity import Mask
 
-Processes: TypeAlias = Callable[[tuple[float, ...]], tuple[Process, ...]]
-"""Function that prepares a process for each noise level on the scale [0, 255]."""
+Processes: TypeAlias = Callable[[tuple[Level, ...]], tuple[Process, ...]]
+"""Function that prepares a process for each noise level on the scale of the model."""
 
 MaskedProcesses: TypeAlias = Callable[[ResolvedChannel, Mask], tuple[Process, ...]]
 """Function that prepares a process for each noise level of a channel, and for one mask."""
@@ -146,10 +146,10 @@ class Pipeline:
 
     def on_model_scale(
         self, plane: NDArray[Any], number: int = 0
-    ) -> list[tuple[FloatImage, float]]:
+    ) -> list[tuple[FloatImage, Level]]:
         """Return the input of the model for a plane: image and noise level of each sample group.
 
-        Images are ``(sample, row, column)``; both are on the scale [0, 255].
+        Images are ``(sample, row, column)``; both are on the scale of the model.
         """
         stations = self._stations[self.resolved.layout.channel_of(number)]
         image = stations.forward(plane, self.mask_of(plane, number))
@@ -229,7 +229,8 @@ class _Stations:
         ``samples`` are those of the colour space that are wanted.
         """
         channel, dtype = self.channel, computing_dtype(plane.dtype)
-        wanted = len(range(*samples.indices(1 if plane.ndim == 2 else plane.shape[-1])))
+        factors = channel.factors[samples].astype(dtype)[:, None, None]
+        wanted = len(factors)
         image = np.empty((wanted, *plane.shape[:2]), dtype)
         for rows in _row_bands(*plane.shape[:2]):
             band = _working(plane[rows])
@@ -240,14 +241,15 @@ class _Stations:
             separated = channel.space.separated(
                 band[None] if band.ndim == 2 else np.moveaxis(band, -1, 0)
             )
-            np.multiply(separated[samples], dtype.type(channel.factor), out=image[:, rows])
+            np.multiply(separated[samples], factors, out=image[:, rows])
         return image
 
     def backward(self, image: FloatImage, dimensions: int) -> FloatImage:
         """Invert :meth:`forward` in place; ``dimensions`` is 3 for a plane with samples, else 2."""
         channel = self.channel
+        factors = channel.factors.astype(image.dtype)[:, None, None]
         for rows in _row_bands(*image.shape[1:]):
-            band = np.divide(image[:, rows], image.dtype.type(channel.factor))
+            band = np.divide(image[:, rows], factors)
             image[:, rows] = channel.space.mixed(band)
         plane = image[0] if dimensions == 2 else np.moveaxis(image, 0, -1)
         return plane if channel.photons is None else channel.photons.restore(plane)

@@ -1,4 +1,4 @@
-"""Resolve a request: noise level, grey range and colour space of each channel of an image.
+"""Resolve a request: noise, scale and colour space of each channel of an image.
 
 A :class:`Request` holds the arguments of a user, in Python or on the command line. :func:`resolve`
 combines it with an image, an array or an open file, and estimates whatever is missing. All callers
@@ -8,9 +8,9 @@ use this function, so the same request has the same meaning everywhere.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,39 @@ from integrodiff._checks import (
     positive_number,
     sequence_of_numbers,
 )
-from integrodiff.colour import COLOURS, Colour, ColourSpace, colour_space
+from integrodiff.colour import (
+    COLOURS,
+    Colour,
+    ColourSpace,
+    Group,
+    colour_space,
+    new_levels,
+    sample_matrix,
+)
 from integrodiff.errors import NoiseLevelWarning, NoValidPixelsWarning, SliceBySliceWarning
-from integrodiff.grey_range import grey_range, stabilised_range
+from integrodiff.grey_range import operating_level, stabilised_range, structure_over_noise
 from integrodiff.layout import Layout
 from integrodiff.models import Model
-from integrodiff.noise.level import detector_of, estimate_sigma, has_enough_patches, too_few_patches
+from integrodiff.noise.level import (
+    detector_of,
+    estimate_levels,
+    has_enough_patches,
+    has_enough_tiles,
+    too_few_patches,
+    too_few_tiles,
+)
+from integrodiff.noise.levels import (
+    NoiseLevels,
+    given_levels,
+    joined_levels,
+    levels_of_spectrum,
+    typical_levels,
+    white,
+)
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
+from integrodiff.noise.spectrum import Glimpse, glimpse_of
+from integrodiff.stages import Evolution
 from integrodiff.validity import Mask, Validity
 
 Noise: TypeAlias = (
@@ -37,10 +62,13 @@ Noise: TypeAlias = (
 )
 NOISES = ("gaussian", "poisson", "poisson-gaussian")
 
-Sigma: TypeAlias = float | Sequence[float] | NDArray[Any] | None
+Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | None
 
 _MOST_PLANES = 9
 """Number of planes from which the noise of a channel is estimated; more hardly help."""
+
+_BAND_PIXELS = 2**16
+"""Pixels that are converted at a time."""
 
 
 class Source(Protocol):
@@ -74,6 +102,7 @@ class Request:
 
     model: Model
     sigma: Sigma = None
+    noise_psd: NDArray[Any] | None = None
     noise: Noise = "gaussian"
     data_range: float | None = None
     colour: Colour = "auto"
@@ -81,6 +110,7 @@ class Request:
     exact: bool = False
     threads: int | None = None
     map: NoiseMap | None = field(init=False, default=None)
+    levels: NoiseLevels | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         one_of("colour", self.colour, COLOURS)
@@ -90,30 +120,46 @@ class Request:
             positive_integer("threads", self.threads)
         if not isinstance(self.noise, (PoissonGaussian, UnknownDetector)):
             one_of("noise", self.noise, NOISES)
-        if self.sigma is None:
-            return
+        if self.sigma is not None or self.noise_psd is not None:
+            self._check_noise_levels()
+
+    def _check_noise_levels(self) -> None:
+        """Refuse noise levels of a wrong kind; keep maps and levels per scale."""
+        if self.sigma is not None and self.noise_psd is not None:
+            raise ValueError("give sigma or noise_psd, not both")
         if self.noise != "gaussian":
             raise ValueError(
                 "sigma describes Gaussian noise; for photon noise give noise=PoissonGaussian(...) "
                 "with the gain, offset and readout noise of the detector"
             )
-        dimensions = np.ndim(self.sigma)
-        if dimensions == 2:
+        if self.noise_psd is not None:
+            object.__setattr__(self, "levels", levels_of_spectrum(self.noise_psd))
+        elif isinstance(self.sigma, Mapping):
+            object.__setattr__(self, "levels", given_levels(self.sigma))
+        elif np.ndim(self.sigma) == 2:  # type: ignore[arg-type]
             # Levels that are not finite may belong to invalid pixels, which an image decides.
             levels = np.asarray(self.sigma)
             finite = np.isfinite(levels)
             object.__setattr__(self, "map", noise_map(levels, None if finite.all() else finite))
-        elif dimensions == 0:
+        elif np.ndim(self.sigma) == 0:  # type: ignore[arg-type]
             nonnegative_number("sigma", self.sigma)
-        elif dimensions > 2:
+        elif np.ndim(self.sigma) > 2:  # type: ignore[arg-type]
             raise ValueError(
                 "sigma must be a number, one number for each channel, or a map (rows, columns); "
-                f"got an array of shape {np.shape(self.sigma)}"
+                f"got an array of shape {np.shape(self.sigma)}"  # type: ignore[arg-type]
             )
+
+    @property
+    def estimates(self) -> bool:
+        """Whether the noise is to be estimated."""
+        if self.sigma is not None or self.noise_psd is not None:
+            return False
+        known = self.noise == "poisson" or isinstance(self.noise, PoissonGaussian)
+        return not known
 
     def has_alpha(self, layout: Layout) -> bool:
         """Whether the last sample of an image is transparency, and not to be denoised."""
-        levels = np.shape(self.sigma) if self.sigma is not None else ()
+        levels = np.shape(self.sigma) if self.sigma is not None else ()  # type: ignore[arg-type]
         return self.colour in ("auto", "opponent") and layout.samples == 4 and levels != (4,)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -121,45 +167,83 @@ class Request:
         return computing_dtype(dtype) if self.as_float and dtype.kind != "f" else dtype
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ResolvedChannel:
-    """Noise, grey range and colour space of one channel.
+class Level(NamedTuple):
+    """Noise of a group of samples on the scale of the model.
 
     Attributes
     ----------
-    sigmas : ndarray
-        Noise level of each sample, in grey levels of the image; ones after stabilisation.
+    sigma : float
+        The level at which the model is evaluated.
+    shape : NoiseLevels
+        How the level depends on the scale.
+    """
+
+    sigma: float
+    shape: NoiseLevels
+
+    def evolution(self, model: Model) -> Evolution:
+        """Return the diffusion process of a model at this level."""
+        if self.shape.is_white:
+            return model.evolution(self.sigma)
+        return model.evolution(self.sigma, self.shape.relative)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResolvedChannel:
+    """Noise, scale and colour space of one channel.
+
+    Attributes
+    ----------
+    noise : tuple of NoiseLevels
+        Noise levels of each sample in grey levels of the image; ones after stabilisation.
     photons : PoissonGaussian, optional
         The detector, if photon noise is stabilised first.
     map : NoiseMap, optional
         The noise levels, if they vary over the image.
     estimated : bool
         Whether the noise was estimated from the image.
-    data_range : float
-        Difference of grey values, after stabilisation, that is mapped to 255.
     space : ColourSpace
         Groups of samples that share a structure tensor.
+    scaling : tuple of float
+        Factor of each group to the scale of the model.
+    shapes : tuple of NoiseLevels
+        How the noise level of each group depends on the scale.
     mask : array of bool, optional
         The mask of the first plane that has invalid pixels, and valid ones as well.
     """
 
-    sigmas: NDArray[np.float64]
+    noise: tuple[NoiseLevels, ...]
     photons: PoissonGaussian | None
     map: NoiseMap | None
     estimated: bool
-    data_range: float
     space: ColourSpace
+    scaling: tuple[float, ...]
+    shapes: tuple[NoiseLevels, ...]
     mask: Mask | None = None
 
     @property
-    def factor(self) -> float:
-        """Factor from grey levels, after stabilisation, to the scale [0, 255]."""
-        return 255 / self.data_range
+    def levels(self) -> tuple[Level, ...]:
+        """Noise of each group on the scale of the model."""
+        groups = zip(self.space.groups, self.scaling, self.shapes, strict=True)
+        return tuple(Level(group.sigma * factor, shape) for group, factor, shape in groups)
 
     @property
-    def levels(self) -> tuple[float, ...]:
-        """Noise level of each group on the scale [0, 255]."""
-        return tuple(group.sigma * self.factor for group in self.space.groups)
+    def sigmas(self) -> NDArray[np.float64]:
+        """Noise level of each sample."""
+        return np.array([levels.sigma for levels in self.noise])
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """Factor from each sample of the colour space to the scale of the model."""
+        factors = np.ones(len(self.space.forward))
+        for group, factor in zip(self.space.groups, self.scaling, strict=True):
+            factors[group.samples] = factor
+        return factors
+
+    @property
+    def data_range(self) -> float:
+        """Difference of grey values, after stabilisation, that is mapped to 255 at first."""
+        return 255 / float(self.factors[0])
 
     def __str__(self) -> str:
         if self.photons is not None:
@@ -168,8 +252,10 @@ class ResolvedChannel:
         elif self.map is not None:
             text = f"sigma {self.map.lowest:.4g} to {self.map.highest:.4g}"
         else:
-            values = [f"{value:.4g}" for value in self.sigmas]
-            text = f"sigma {values[0] if len(set(values)) == 1 else ', '.join(values)}"
+            values = list(dict.fromkeys(str(levels) for levels in self.noise))
+            text = f"sigma {', '.join(values)}"
+            if not all(levels.is_white for levels in self.noise):
+                text += ", correlated noise"
         return f"{text} (estimated)" if self.estimated else text
 
 
@@ -257,12 +343,13 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     Raises
     ------
     ValueError
-        If the request does not fit the image, or the grey range is unclear.
+        If the request does not fit the image, or too few pixels are valid to estimate the noise.
 
     Warns
     -----
     NoiseLevelWarning
-        If a noise level is far outside the range that the model was trained for.
+        If the noise cannot be estimated well, or a given data range puts the noise level far
+        outside the range that the model was trained for.
     NoValidPixelsWarning
         If a plane has no valid pixel.
     SliceBySliceWarning
@@ -277,13 +364,14 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
             SliceBySliceWarning,
             stacklevel=_outside(),
         )
-    surveys = [_Survey(request, source.dtype) for _ in range(layout.channels)]
+    surveys = [_Survey(request, source.dtype, layout.samples) for _ in range(layout.channels)]
     invalid = _read(surveys, source)
     channels = tuple(survey.resolved(channel, layout) for channel, survey in enumerate(surveys))
     _warn_of_void_planes(invalid)
     for number, channel in enumerate(channels):
         which = f" of channel {number + 1}" if len(channels) > 1 else ""
-        _warn_outside_training(request.model, channel, which)
+        _warn_outside_training(request, channel, which)
+        _warn_of_doubt(channel, which)
     return ResolvedRequest(
         request=request,
         layout=layout,
@@ -303,37 +391,33 @@ def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class _Survey:
     """Collects from the planes of one channel what the request leaves open."""
 
-    def __init__(self, request: Request, dtype: np.dtype[Any]) -> None:
+    def __init__(self, request: Request, dtype: np.dtype[Any], samples: int) -> None:
         self._request, self._dtype = request, dtype
-        noise = request.noise
-        self.estimates = request.sigma is None and (
-            noise in ("gaussian", "poisson-gaussian") or isinstance(noise, UnknownDetector)
-        )
-        self.needs_extremes = dtype.kind == "f" or (
-            request.data_range is None and (dtype != np.uint8 or noise != "gaussian")
-        )
+        self._matrix = sample_matrix(request.colour, samples)
+        self.needs_extremes = request.noise != "gaussian"
+        self.looks_closer = request.estimates or request.data_range is None
         self._extremes: list[NDArray[Any]] = []
-        self._sigmas: list[NDArray[np.float64]] = []
         self._kept: list[tuple[NDArray[Any], Mask | None]] = []
+        self._seen: list[list[_Seen]] = []
+        self._originals: list[list[NoiseLevels]] = []
         self._mask: Mask | None = None
         self._union: Mask | None = None
         self._has_whole_planes = False
         self._owed = 0
 
     def look_at(self, plane: NDArray[Any], mask: Mask | None, *, wanted: bool) -> None:
-        """Record what is needed of a plane; ``wanted`` asks for an estimate of its noise."""
+        """Record what is needed of a plane; ``wanted`` asks for its noise and structure."""
         self._record(mask)
+        self._owed += wanted and self.looks_closer
         if mask is not None and not mask.any():
-            self._owed += wanted
             return
         if self.needs_extremes:
             values = plane if mask is None else plane[mask]
             self._extremes.append(np.array([values.min(), values.max()], self._dtype))
-        self._owed += wanted
         # A plane with too few valid pixels is replaced by a later one.
-        if self.estimates and self._owed and (mask is None or has_enough_patches(mask)):
+        if self._owed and (mask is None or self._is_enough(mask)):
             self._owed -= 1
-            self._estimate_from(plane, mask)
+            self._look_closer_at(plane, mask)
 
     def _record(self, mask: Mask | None) -> None:
         """Remember where pixels are valid: in one plane with invalid ones, and in any plane."""
@@ -349,54 +433,70 @@ class _Survey:
         """Whether there is no valid pixel in any plane."""
         return not self._has_whole_planes and self._union is not None and not self._union.any()
 
-    def _estimate_from(self, plane: NDArray[Any], mask: Mask | None) -> None:
-        """Estimate the Gaussian noise of a plane, or keep the plane for a joint estimate."""
-        if self._request.noise == "gaussian":
-            axis = -1 if plane.ndim == 3 else None
-            self._sigmas.append(np.atleast_1d(estimate_sigma(plane, channel_axis=axis, mask=mask)))
+    @property
+    def _keeps(self) -> bool:
+        """Whether planes are kept until the detector is known."""
+        return self._request.noise != "gaussian" and self._request.estimates
+
+    def _is_enough(self, mask: Mask) -> bool:
+        """Whether enough pixels of a plane are valid for what is to be estimated."""
+        if not self._request.estimates:
+            return True
+        return has_enough_patches(mask) if self._keeps else has_enough_tiles(mask)
+
+    def _look_closer_at(self, plane: NDArray[Any], mask: Mask | None) -> None:
+        """Measure noise and structure of a plane, or keep it until the detector is known."""
+        if self._keeps:
+            self._kept.append((np.array(plane), mask))
         else:
-            samples = [plane] if plane.ndim == 2 else np.moveaxis(plane, -1, 0)
-            self._kept += [(np.array(sample), mask) for sample in samples]
+            self._measure(plane, mask, _known_detector(self._request.noise))
+
+    def _measure(
+        self, plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | None
+    ) -> None:
+        """Measure the structure of the new samples of a plane and, if asked for, the noise."""
+        estimates = self._request.estimates and photons is None
+        seen = _view_of(plane, mask, photons)
+        if estimates and not self._is_identity:
+            samples = np.eye(len(self._matrix))
+            self._originals.append([seen.measured(row, estimates=True).noise for row in samples])
+        self._seen.append([seen.measured(row, estimates=estimates) for row in self._matrix])
 
     def resolved(self, number: int, layout: Layout) -> ResolvedChannel:
         """Return the resolved channel; ``number`` is its index."""
         request = self._request
         if self._is_void:
             return self._unchanged(layout)
-        if self.estimates and not self._sigmas and not self._kept:
-            raise ValueError(too_few_patches(layout.size, masked=True))
+        if request.estimates and not self._seen and not self._kept:
+            raise ValueError(too_few_patches() if self._keeps else too_few_tiles())
         photons, levels = self._photons(), self._map()
-        extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
+        given = _given_noise(request, layout, number, levels)
         if photons is not None:
-            _warn_of_impossible_counts(photons, extremes)
-            sigmas = np.ones(layout.samples)
-            stabilised = photons.stabilise(extremes.astype(computing_dtype(self._dtype)))
-            data_range = stabilised_range(stabilised, photons, request.data_range)
-        else:
-            given = _given_sigmas(request, layout, number, levels)
-            sigmas = _typical_levels(self._sigmas) if given is None else given
-            loudest = 1.0 if levels is None else levels.loudest
-            data_range = grey_range(extremes, float(sigmas.max()) * loudest, request.data_range)
+            self._look_again(photons)
+            given = (white(1.0),) * layout.samples
+        noise, new = self._noise(given)
+        space = colour_space(request.colour, np.array([levels.effective for levels in new]))
         return ResolvedChannel(
-            sigmas=sigmas,
+            noise=noise,
             photons=photons,
             map=levels,
-            estimated=self.estimates,
-            data_range=data_range,
-            space=colour_space(request.colour, sigmas),
+            estimated=request.estimates,
+            space=space,
+            scaling=tuple(self._factor(group, new, photons) for group in space.groups),
+            shapes=tuple(joined_levels(new[group.samples]) for group in space.groups),
             mask=self._mask,
         )
 
     def _unchanged(self, layout: Layout) -> ResolvedChannel:
         """Return a channel without a valid pixel, which has no noise to be removed."""
-        none = np.zeros(layout.samples)
         return ResolvedChannel(
-            sigmas=none,
+            noise=(white(0.0),) * layout.samples,
             photons=None,
             map=None,
             estimated=False,
-            data_range=1.0,
-            space=colour_space(self._request.colour, none),
+            space=colour_space(self._request.colour, np.zeros(layout.samples)),
+            scaling=(),
+            shapes=(),
         )
 
     def _map(self) -> NoiseMap | None:
@@ -408,17 +508,161 @@ class _Survey:
             return noise_map(np.asarray(request.sigma))
         return noise_map(np.asarray(request.sigma), self._union)
 
+    def _noise(
+        self, given: tuple[NoiseLevels, ...] | None
+    ) -> tuple[tuple[NoiseLevels, ...], list[NoiseLevels]]:
+        """Return the noise of the samples, and of the new ones in the colour space."""
+        colour = self._request.colour
+        if given is not None:
+            sigmas = np.array([levels.effective for levels in given])
+            levels = new_levels(colour, sigmas)
+            return given, [_at_least(white(0.0), float(level), given[0]) for level in levels]
+        columns = zip(*self._seen, strict=True)
+        new = [typical_levels([seen.noise for seen in column]) for column in columns]
+        if self._is_identity:
+            return tuple(new), new
+        # Noise of colour samples may depend on each other, as after demosaicing; so that of the
+        # new samples was measured and not computed. But compression removes all but the lowest
+        # frequencies of colour differences, where noise cannot be told from structure.
+        originals = tuple(typical_levels(column) for column in zip(*self._originals, strict=True))
+        computed = new_levels(colour, np.array([levels.effective for levels in originals]))
+        shape = originals[0]
+        pairs = zip(new[1:], computed[1:], strict=True)
+        return originals, [new[0], *(_at_least(found, level, shape) for found, level in pairs)]
+
+    @property
+    def _is_identity(self) -> bool:
+        return np.array_equal(self._matrix, np.eye(len(self._matrix)))
+
+    def _factor(
+        self, group: Group, new: list[NoiseLevels], photons: PoissonGaussian | None
+    ) -> float:
+        """Return the factor from grey values of a group to the scale of the model."""
+        request = self._request
+        if request.data_range is not None:
+            span = request.data_range
+            return 255 / (span if photons is None else stabilised_range(photons, span))
+        ratios = [
+            structure_over_noise(seen[number].energies, new[number].sigma / seen[number].unit)
+            for seen in self._seen
+            for number in range(*group.samples.indices(len(new)))
+        ]
+        level = operating_level(float(np.mean(ratios)), request.model.noise_levels)
+        return level / group.sigma
+
+    def _look_again(self, photons: PoissonGaussian) -> None:
+        """Compare the detector with the values, and measure the planes that were kept."""
+        extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
+        _warn_of_impossible_counts(photons, extremes)
+        if self._request.data_range is None:
+            for plane, mask in self._kept:
+                self._measure(plane, mask, photons)
+
     def _photons(self) -> PoissonGaussian | None:
         """Return the detector, given or estimated, or None if the noise is Gaussian."""
         noise = self._request.noise
-        if noise == "gaussian":
-            return None
-        if noise == "poisson":
-            return PoissonGaussian()
-        if isinstance(noise, PoissonGaussian):
-            return noise
+        if noise == "gaussian" or not self._request.estimates:
+            return _known_detector(noise)
         # All samples and planes of a channel are assumed to have the same noise.
-        return detector_of(self._kept, noise.offset if isinstance(noise, UnknownDetector) else None)
+        offset = noise.offset if isinstance(noise, UnknownDetector) else None
+        images = [
+            (sample, mask)
+            for plane, mask in self._kept
+            for sample in ([plane] if plane.ndim == 2 else np.moveaxis(plane, -1, 0))
+        ]
+        return detector_of(images, offset)
+
+
+class _Seen(NamedTuple):
+    """What was measured in one sample of a plane."""
+
+    noise: NoiseLevels
+    energies: NDArray[np.float64]
+    unit: float
+
+
+class _View(NamedTuple):
+    """A plane as it is measured: its valid pixels, after stabilisation.
+
+    Attributes
+    ----------
+    plane : ndarray
+        Its grey values.
+    mask : array of bool, optional
+        Which of them are valid.
+    photons : PoissonGaussian, optional
+        The detector, if they are to be stabilised.
+    glimpse : Glimpse, optional
+        The pixels that are looked at, stabilised, if any tile is valid.
+    """
+
+    plane: NDArray[Any]
+    mask: Mask | None
+    photons: PoissonGaussian | None
+    glimpse: Glimpse | None
+
+    def measured(self, weights: NDArray[np.float64], *, estimates: bool) -> _Seen:
+        """Measure the structure of a sum of samples and, if asked for, its noise."""
+        tiles = None if self.glimpse is None else self.glimpse.mixed(weights).measured()
+        noise = estimate_levels(self.plane, tiles, self.mask) if estimates else white(0.0)
+        if tiles is not None:
+            return _Seen(noise, tiles.energies, tiles.unit)
+        return _Seen(noise, *self._overall_variance(weights))
+
+    def _overall_variance(self, weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+        """Return the variance of all pixels, over the square of a unit, and the unit."""
+        ends = [(float(part.min()), float(part.max())) for part in self._values(weights)]
+        lowest, highest = min(end[0] for end in ends), max(end[1] for end in ends)
+        span = highest - lowest
+        if span == 0:
+            return np.zeros(1), 1.0
+        count, total, squares = 0, 0.0, 0.0
+        for part in self._values(weights):
+            part = (part - lowest) / span
+            count += part.size
+            total += float(part.sum())
+            squares += float((part * part).sum())
+        return np.array([max(squares / count - (total / count) ** 2, 0.0)]), span
+
+    def _values(self, weights: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+        """Iterate over the valid pixels in bands of rows."""
+        rows = max(1, _BAND_PIXELS // self.plane.shape[1])
+        for first in range(0, len(self.plane), rows):
+            band = self.plane[first : first + rows]
+            band = band[..., None] if band.ndim == 2 else band
+            valid = None if self.mask is None else self.mask[first : first + rows]
+            pixels = band.reshape(-1, band.shape[-1]) if valid is None else band[valid]
+            if len(pixels):
+                yield _stabilised(pixels, self.photons).astype(np.float64) @ weights
+
+
+def _view_of(plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | None) -> _View:
+    """Look at a plane."""
+    glimpse = glimpse_of(plane, mask)
+    if glimpse is not None:
+        glimpse = glimpse.mapped(lambda values: _stabilised(values, photons))
+    return _View(plane, mask, photons, glimpse)
+
+
+def _stabilised(values: NDArray[Any], photons: PoissonGaussian | None) -> NDArray[Any]:
+    """Return values of which the noise has the variance one, if a detector is given."""
+    if photons is None:
+        return values
+    return photons.stabilise(values.astype(computing_dtype(values.dtype)))
+
+
+def _at_least(found: NoiseLevels, level: float, shape: NoiseLevels) -> NoiseLevels:
+    """Return noise that was found, or of this level and shape if that is more."""
+    if found.effective >= level:
+        return found
+    return white(level) if shape.is_white else shape.times(level / shape.effective)
+
+
+def _known_detector(noise: Noise) -> PoissonGaussian | None:
+    """Return the detector if it need not be estimated."""
+    if noise == "poisson":
+        return PoissonGaussian()
+    return noise if isinstance(noise, PoissonGaussian) else None
 
 
 def _read(surveys: list[_Survey], source: Source) -> InvalidPixels | None:
@@ -428,7 +672,7 @@ def _read(surveys: list[_Survey], source: Source) -> InvalidPixels | None:
     """
     layout, validity = source.layout, source.validity
     masked = validity.may_exclude(source.dtype)
-    if not masked and not any(survey.estimates or survey.needs_extremes for survey in surveys):
+    if not masked and not any(survey.looks_closer or survey.needs_extremes for survey in surveys):
         return None
     count = layout.plane_count // layout.channels
     wanted = set(np.linspace(0, count - 1, min(count, _MOST_PLANES)).astype(int).tolist())
@@ -468,15 +712,6 @@ def _warn_of_void_planes(invalid: InvalidPixels | None) -> None:
     )
 
 
-def _typical_levels(estimates: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the median of each sample over the planes, without planes that have no noise.
-
-    A plane without noise is blank or saturated, such as the end slices of a volume.
-    """
-    levels = np.stack(estimates, axis=-1)
-    return np.array([np.median(row[row > 0]) if (row > 0).any() else 0.0 for row in levels])
-
-
 def _warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any]) -> None:
     """Warn of grey values that the detector cannot have produced."""
     lowest, highest = float(extremes.min()), float(extremes.max())
@@ -496,13 +731,23 @@ def _warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any])
     )
 
 
+def _given_noise(
+    request: Request, layout: Layout, channel: int, found: NoiseMap | None
+) -> tuple[NoiseLevels, ...] | None:
+    """Return the noise of each sample of a channel, or None if not given."""
+    if request.levels is not None:
+        return (request.levels,) * layout.samples
+    if request.sigma is None or isinstance(request.sigma, Mapping):
+        return None
+    return tuple(white(float(sigma)) for sigma in _given_sigmas(request, layout, channel, found))
+
+
 def _given_sigmas(
     request: Request, layout: Layout, channel: int, found: NoiseMap | None
-) -> NDArray[np.float64] | None:
-    """Return the noise level of each sample of a channel, or None if not given."""
-    sigma, samples = request.sigma, layout.samples
-    if sigma is None:
-        return None
+) -> NDArray[np.float64]:
+    """Return the noise level of each sample of a channel."""
+    sigma: Any = request.sigma
+    samples = layout.samples
     if found is not None:
         return np.full(samples, found.mean)
     if np.ndim(sigma) == 0:
@@ -535,12 +780,12 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
     )
 
 
-def _warn_outside_training(model: Model, channel: ResolvedChannel, which: str) -> None:
-    """Warn if the noise level is far outside the range of the training."""
-    levels = model.noise_levels
-    if not levels or not channel.space.groups:
+def _warn_outside_training(request: Request, channel: ResolvedChannel, which: str) -> None:
+    """Warn if the given data range puts the noise level far outside the range of the training."""
+    levels = request.model.noise_levels
+    if not levels or not channel.levels or request.data_range is None:
         return
-    sigma = float(np.sqrt(np.mean(channel.sigmas**2))) * channel.factor
+    sigma = float(np.sqrt(np.mean(channel.sigmas**2))) * 255 / channel.data_range
     lowest, highest = min(levels), max(levels)
     if not lowest / 2 <= sigma <= 2 * highest:
         warnings.warn(
@@ -550,6 +795,19 @@ def _warn_outside_training(model: Model, channel: ResolvedChannel, which: str) -
             NoiseLevelWarning,
             stacklevel=_outside(),
         )
+
+
+def _warn_of_doubt(channel: ResolvedChannel, which: str) -> None:
+    """Warn if the noise was estimated from an image that does not show it."""
+    if not any(levels.doubtful for levels in channel.noise):
+        return
+    warnings.warn(
+        f"the estimated noise level{which}, {channel.sigmas.max():.3g}, is doubtful: no part of "
+        "the image is flat, so that fine structure cannot be told from noise; give sigma, measured "
+        "for example where an image of the same series is flat",
+        NoiseLevelWarning,
+        stacklevel=_outside(),
+    )
 
 
 def _outside() -> int:

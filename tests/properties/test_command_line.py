@@ -49,7 +49,7 @@ def cases(draw: st.DrawFn) -> Case:
     dtypes = ("uint8",) if writer is None else writer.dtypes
     case = Case(form, axes, draw(st.sampled_from(dtypes)))
     _draw_noise(draw, case)
-    if draw(st.booleans()) or np.dtype(case.dtype).kind == "f":
+    if draw(st.booleans()):
         case.words += ["--data-range", "300"]
         case.arguments["data_range"] = 300.0
     if draw(st.booleans()):
@@ -76,8 +76,15 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def _draw_noise(draw: st.DrawFn, case: Case) -> None:
-    kind = draw(st.sampled_from(("sigma", "estimated", "poisson", "detector", "unknown", "map")))
-    if kind == "sigma":
+    kinds = ("sigma", "scales", "psd", "estimated", "poisson", "detector", "unknown", "map")
+    kind = draw(st.sampled_from(kinds))
+    if kind == "scales":
+        case.words += ["--sigma", "0.5:6,2:15.5"]
+        case.arguments["sigma"] = {0.5: 6.0, 2.0: 15.5}
+    elif kind == "psd":
+        case.words += ["--noise-psd", "noise.npy"]
+        case.arguments["noise_psd"] = spectrum()
+    elif kind == "sigma":
         case.words += ["--sigma", "9.5"]
         case.arguments["sigma"] = 9.5
     elif kind == "poisson":
@@ -93,6 +100,12 @@ def _draw_noise(draw: st.DrawFn, case: Case) -> None:
     elif kind == "map":
         case.words += ["--sigma-map", "map.npy"]
         case.arguments["sigma"] = np.linspace(4, 14, 28 * 30).reshape(28, 30)
+
+
+def spectrum() -> NDArray[np.float64]:
+    """Return the power spectrum of noise of level 9 that is averaged over two columns."""
+    power = 28 * 30 * 81 * np.cos(np.pi * np.fft.fftfreq(30)) ** 2
+    return np.broadcast_to(power, (28, 30)).copy()
 
 
 def image(case: Case, seed: int) -> NDArray[Any]:
@@ -161,9 +174,11 @@ def test_equals_denoise(case: Case, seed: int) -> None:
         write_array(source, with_invalid_pixels(case, image(case, seed)), case.axes)
         if "--sigma-map" in case.words:
             np.save(path / "map.npy", case.arguments["sigma"])
+        if "--noise-psd" in case.words:
+            np.save(path / "noise.npy", case.arguments["noise_psd"])
         read = read_image(source)
         with_mask(case, read.pixels, path)
-        words = [str(path / word) if word == "map.npy" else word for word in case.words]
+        words = [str(path / word) if word.endswith(".npy") else word for word in case.words]
         expected = answer(read.pixels, read.header.layout.axes, case.arguments)
         if isinstance(expected, str):
             result = run("denoise", source, target, *words)

@@ -13,6 +13,7 @@ import colour_channels
 import noise_level
 import noise_map
 import photon_noise
+import unknown_noise
 from integrodiff import PoissonGaussian
 from integrodiff.viz.metrics import psnr
 from peers import Results
@@ -94,3 +95,31 @@ def test_colours_of_every_way(tmp_path: Path) -> None:
     noisy = clean + np.random.default_rng(0).normal(0, 25, clean.shape).astype(np.float32)
     for way in colour_channels.WAYS.values():
         assert psnr(way(noisy, 25, "pm"), clean) > psnr(noisy, clean) + 2
+
+
+@pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
+@pytest.mark.parametrize("name", unknown_noise.GREY_NOISE)
+def test_noise_of_every_kind(name: str) -> None:
+    images = unknown_noise.photographs(("camera",))
+    found = unknown_noise.noise_row(images, unknown_noise.GREY_NOISE[name])
+    assert found["automatic"] > found["noisy"] + 4
+    assert found["automatic"] > found["best"] - 0.6
+    if name in ("blurred by 0.7", "JPEG quality 60"):
+        assert found["automatic"] > found["before"] + 1
+
+
+@pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
+@pytest.mark.parametrize("name", unknown_noise.COLOUR_NOISE)
+def test_colour_noise_of_every_kind(name: str) -> None:
+    images = unknown_noise.photographs(("coffee",))
+    found = unknown_noise.noise_row(images, unknown_noise.COLOUR_NOISE[name])
+    assert found["automatic"] > found["noisy"] + 3
+    assert found["automatic"] > found["best"] - 0.9
+
+
+@pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
+@pytest.mark.parametrize("part", unknown_noise.PARTS)
+def test_any_part_of_the_contrast(part: float) -> None:
+    images = [image[:160, :160] for image in unknown_noise.photographs(("camera",))]
+    found = unknown_noise.range_row(images, part)
+    assert found["automatic"] > found["best"] - 0.4

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from integrodiff import denoise
-from integrodiff.colour import colour_space
+from integrodiff.colour import colour_space, new_levels
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_bad_arguments() -> None:
 def test_spaces_are_inverted_exactly() -> None:
     rng = np.random.default_rng(0)
     image = rng.normal(0, 100, (3, 5, 6))
-    space = colour_space("opponent", np.array([3.0, 4.0, 5.0]))
+    space = colour_space("opponent", new_levels("opponent", np.array([3.0, 4.0, 5.0])))
     np.testing.assert_allclose(space.mixed(space.separated(image)), image, atol=1e-10)
     luminance, colours = space.groups
     assert luminance.sigma == pytest.approx(np.sqrt(50) / 3)

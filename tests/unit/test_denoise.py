@@ -129,17 +129,12 @@ class TestDataRange:
         assert grey_range(image, sigma) == expected
         assert grey_range(image, sigma, 77.0) == 77
 
-    @pytest.mark.parametrize(
-        ("image", "sigma"),
-        [
-            (np.array([[0.0, 255.0]]), 20),
-            (np.array([[0.0, 100.0]]), 25),
-            (np.array([[-1000.0, 3000.0]]), 0.1),
-        ],
-    )
-    def test_unclear_float_ranges_are_asked_for(self, image: NDArray[Any], sigma: float) -> None:
-        with pytest.raises(ValueError, match="Give data_range"):
-            denoise(image, sigma)
+    @pytest.mark.parametrize("span", [1e-3, 1.0, 255.0, 4e4])
+    def test_floats_of_any_range_need_none(self, span: float, clean: NDArray[np.float64]) -> None:
+        image = noisy(clean, 20)
+        expected = denoise(image, 20)
+        result = denoise(image * (span / 255) - span / 4, 20 * span / 255)
+        np.testing.assert_allclose((result + span / 4) * (255 / span), expected, atol=1e-6)
 
     @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
     def test_impossible_ranges_are_refused(self, value: float) -> None:
@@ -149,9 +144,8 @@ class TestDataRange:
     def test_twelve_bits_in_sixteen(self, clean: NDArray[np.float64]) -> None:
         """12-bit data gives the result of the same data on the scale [0, 255]."""
         deep = np.clip(noisy(clean, 20) * 4095 / 255, 0, 4095)
-        assert 2**10 <= deep.max() <= 4095
         result = denoise(deep.astype(np.uint16), 20 * 4095 / 255)
-        expected = denoise(deep.astype(np.uint16) * (255 / 4095), 20, data_range=255)
+        expected = denoise(deep.astype(np.uint16) * (255 / 4095), 20)
         np.testing.assert_allclose(result * (255 / 4095), expected, atol=0.04)
 
     def test_absurd_range_is_noticed(self) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from integrodiff import Denoiser, NoValidPixelsWarning, denoise, estimate_poisson_gaussian
+from integrodiff import (
+    Denoiser,
+    NoValidPixelsWarning,
+    denoise,
+    estimate_poisson_gaussian,
+    estimate_sigma,
+)
+from integrodiff.arrays import array_image
 from integrodiff.layout import Layout
 from integrodiff.validity import Nodata, Validity, nodata_value, plane_masks
 
@@ -152,6 +159,86 @@ class TestEstimates:
         levels[5, 5] = np.inf
         with pytest.raises(ValueError, match="at valid pixels"):
             denoise(image, levels, **SETTINGS)
+
+
+class TestLevelsPerScale:
+    LEVELS: ClassVar[dict[float, float]] = {0.5: 10.0, 2.0: 25.0}
+
+    @staticmethod
+    def correlated(*shape: int) -> NDArray[np.float32]:
+        """Return a ramp with noise that is averaged over 2 x 2 pixels, and of level 20."""
+        noise = np.random.default_rng(2).normal(0, 40, shape)
+        for axis in (0, 1):
+            noise = (noise + np.roll(noise, 1, axis)) / 2
+        ramp = np.linspace(50, 200, shape[1])
+        return np.asarray(ramp[:, None] if len(shape) == 3 else ramp, np.float32) + np.asarray(
+            noise, np.float32
+        )
+
+    @pytest.mark.parametrize("shape", [(96, 97), (96, 97, 3), (420, 430)])
+    @pytest.mark.parametrize("data_range", [None, 255.0])
+    def test_invalid_values_do_not_influence_the_estimate(
+        self, shape: tuple[int, ...], data_range: float | None
+    ) -> None:
+        image, mask = self.correlated(*shape), np.ones(shape[:2], np.bool_)
+        mask[10:40, 20:60] = mask[70:, :5] = mask[50, ::20] = False
+        axis = -1 if len(shape) == 3 else None
+        denoiser = Denoiser(channel_axis=axis, data_range=data_range, model="pm", engine="numpy")
+        found = []
+        for junk in (0.0, 1e30, np.nan, -np.inf):
+            image[~mask] = junk
+            source = array_image(image, channel_axis=axis, mask=mask)
+            (channel,) = denoiser.pipeline(source).resolved.channels
+            found.append((channel.noise, channel.levels, channel.scaling))
+        noise = found[0][0]
+        assert not any(levels.is_white for levels in noise)
+        assert [levels.sigma for levels in noise] == pytest.approx([20] * len(noise), rel=0.15)
+        assert found == found[:1] * 4
+
+    def test_estimate_is_that_of_the_valid_part(self) -> None:
+        image = self.correlated(200, 210)
+        image[:, 100:] += np.random.default_rng(3).normal(0, 90, (200, 110))
+        mask = np.zeros(image.shape, np.bool_)
+        mask[:, :100] = True
+        with_mask, cropped = estimate_sigma(image, mask=mask), estimate_sigma(image[:, :100])
+        assert with_mask == pytest.approx(cropped, rel=0.05)
+
+    def test_small_valid_part_of_a_large_image(self) -> None:
+        image, mask = self.correlated(900, 910), np.zeros((900, 910), np.bool_)
+        mask[500:530, 300:330] = mask[40:49, 100:700] = True
+        image[~mask] = np.nan
+        assert estimate_sigma(image) == pytest.approx(20, rel=0.3)
+
+    @pytest.mark.parametrize("engine", ["numpy", "auto"])
+    def test_given_levels(self, engine: str) -> None:
+        image, mask = self.correlated(40, 41), holes(40, 41)
+        arguments: dict[str, Any] = {"model": "iad-fast", "engine": engine}
+        for noise in ({"sigma": self.LEVELS}, {"noise_psd": np.full((40, 41), 400.0 * 40 * 41)}):
+            expected = denoise(image, mask=mask, **noise, **arguments)
+            np.testing.assert_array_equal(expected[~mask], image[~mask])
+            assert expected[mask].std() < image[mask].std()
+            hidden = np.where(mask, image, np.float32(np.nan))
+            found = denoise(hidden, **noise, **arguments)
+            np.testing.assert_array_equal(found[mask], expected[mask])
+        white = denoise(image, 20, mask=mask, **arguments)
+        np.testing.assert_array_equal(white, expected)
+        assert (denoise(image, self.LEVELS, mask=mask, **arguments) != white).any()
+
+    def test_processes_of_other_levels_are_not_reused(self) -> None:
+        image, mask = self.correlated(96, 97), holes(96, 97) | (np.arange(97) > 30)
+        denoiser = Denoiser(**SETTINGS)
+        for factor in (1, 2):
+            expected = denoise(factor * image, mask=mask, **SETTINGS)
+            np.testing.assert_array_equal(denoiser(factor * image, mask=mask), expected)
+
+    def test_a_channel_without_valid_pixels_stays_as_it_is(self) -> None:
+        channels = np.stack([self.correlated(60, 61)] * 2)
+        channels[1] = np.nan
+        with pytest.warns(NoValidPixelsWarning):
+            found = denoise(channels, self.LEVELS, axes="CYX", model="pm", engine="numpy")
+        assert np.isnan(found[1]).all()
+        alone = denoise(channels[0], self.LEVELS, model="pm", engine="numpy")
+        np.testing.assert_array_equal(found[0], alone)
 
 
 class TestDenoiser:

@@ -52,6 +52,7 @@ SIGNATURES = {
     "denoise": [
         "image",
         "sigma=None",
+        "*noise_psd=None",
         "*model='iad-plus'",
         "*data_range=None",
         "*axes=None",
@@ -71,6 +72,7 @@ SIGNATURES = {
     "PoissonGaussian": ["*gain=1.0", "*offset=0.0", "*readout=0.0"],
     "Denoiser": [
         "sigma=None",
+        "*noise_psd=None",
         "*model='iad-plus'",
         "*data_range=None",
         "*axes=None",
@@ -159,7 +161,7 @@ _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
 engines: base threads gpu shortcuts certificate staged numpy native torch __init__
-noise: photons maps level __init__
+noise: photons maps spectrum levels level __init__
 grey_range
 colour
 request
@@ -188,8 +190,10 @@ CONFINED = {
     "stages": set[str](),
     "io": {"errors", "install", "layout", "validity", "_atomic"},
     "noise": {"arrays", "errors", "validity", "_checks"},
-    "request": {"arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "validity"}
-    | {"_checks"},
+    "request": {
+        *("arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "stages"),
+        *("validity", "_checks"),
+    },
     "pipeline": {"engines", "request", "validity"},
     "colour": {"errors", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},

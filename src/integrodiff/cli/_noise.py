@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,11 +17,21 @@ if TYPE_CHECKING:
     from integrodiff import PoissonGaussian
 
 Sigma = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        metavar="S",
-        help="Standard deviation of the noise, in grey levels of the image. If not given, it is "
-        "estimated for each channel.",
+        metavar="S|SCALE:S,...",
+        help="Standard deviation of the noise, in grey levels of the image. For noise that is "
+        "correlated between pixels, levels for scales in pixels, such as 0.5:10,2:25. If not "
+        "given, the noise is estimated for each channel.",
+        show_default=False,
+    ),
+]
+NoisePsd = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Matrix with the power spectrum of the noise, an NPY or image file: the expectation "
+        "of the squared absolute values of its Fourier transform, as in BM3D. Replaces --sigma.",
         show_default=False,
     ),
 ]
@@ -64,8 +76,9 @@ Readout = Annotated[
 class NoiseOptions:
     """Values of the noise options."""
 
-    sigma: float | None = None
+    sigma: str | None = None
     sigma_map: str | None = None
+    noise_psd: str | None = None
     kind: str = "gaussian"
     gain: float | None = None
     offset: float | None = None
@@ -73,13 +86,12 @@ class NoiseOptions:
 
     def check(self) -> None:
         """Refuse contradictory options and invalid numbers."""
-        from integrodiff._checks import nonnegative_number, one_of
+        from integrodiff._checks import one_of
         from integrodiff.request import NOISES
 
         with stopping(ExitCode.USAGE, ValueError, TypeError):
             one_of("--noise", self.kind, NOISES)
-            if self.sigma is not None:
-                nonnegative_number("sigma", self.sigma)
+            self._sigma()
             self._known_detector()
         given = {"--gain": self.gain, "--offset": self.offset, "--readout": self.readout}
         named = [name for name, value in given.items() if value is not None]
@@ -87,7 +99,11 @@ class NoiseOptions:
             stop(ExitCode.USAGE, f"{', '.join(named)} needs --noise poisson-gaussian")
         if self.readout is not None and self.gain is None:
             stop(ExitCode.USAGE, "--readout needs --gain; leave out both to estimate them")
-        levels = {"--sigma": self.sigma, "--sigma-map": self.sigma_map}
+        levels = {
+            "--sigma": self.sigma,
+            "--sigma-map": self.sigma_map,
+            "--noise-psd": self.noise_psd,
+        }
         named = [name for name, value in levels.items() if value is not None]
         if named and self.kind != "gaussian":
             stop(
@@ -95,7 +111,7 @@ class NoiseOptions:
                 f"{named[0]} describes Gaussian noise and cannot be used with --noise {self.kind}",
             )
         if len(named) > 1:
-            stop(ExitCode.USAGE, "give --sigma or --sigma-map, not both")
+            stop(ExitCode.USAGE, f"give {' or '.join(named)}, not both")
 
     def arguments(self) -> dict[str, Any]:
         """Return ``sigma`` and ``noise`` as arguments of :class:`integrodiff.Denoiser`."""
@@ -103,10 +119,39 @@ class NoiseOptions:
 
         if self.sigma_map is not None:
             return {"sigma": _read_map(self.sigma_map)}
+        if self.noise_psd is not None:
+            return {"noise_psd": _read_spectrum(self.noise_psd)}
         if self.kind == "poisson-gaussian":
             known = self._known_detector()
             return {"noise": UnknownDetector(offset=self.offset) if known is None else known}
-        return {"sigma": self.sigma, "noise": self.kind}
+        return {"sigma": self._sigma(), "noise": self.kind}
+
+    @property
+    def files(self) -> list[Path]:
+        """Files that describe the noise."""
+        return [Path(name) for name in (self.sigma_map, self.noise_psd) if name is not None]
+
+    def _sigma(self) -> float | dict[float, float] | None:
+        """Return the noise level, or the levels by their scale."""
+        from integrodiff._checks import nonnegative_number
+        from integrodiff.noise.levels import given_levels
+
+        if self.sigma is None:
+            return None
+        try:
+            if ":" not in self.sigma:
+                return nonnegative_number("sigma", float(self.sigma))
+            pairs = [pair.split(":") for pair in self.sigma.split(",")]
+            levels = {float(scale): float(level) for scale, level in pairs}
+        except ValueError as error:
+            if "sigma" in str(error):
+                raise
+            raise ValueError(
+                f"--sigma must be a number, or levels for scales such as 0.5:10,2:25; got "
+                f"{self.sigma!r}"
+            ) from error
+        given_levels(levels)
+        return levels
 
     def _known_detector(self) -> PoissonGaussian | None:
         """Return the detector if its gain is given, else None."""
@@ -122,20 +167,34 @@ def _read_map(path: str) -> NDArray[Any]:
     """Read a map of noise levels from an image file."""
     import numpy as np
 
+    from integrodiff.noise.maps import noise_map
+
+    # Levels that are not finite may belong to invalid pixels.
+    return _read_matrix(path, "a noise map", lambda levels: noise_map(levels, np.isfinite(levels)))
+
+
+def _read_spectrum(path: str) -> NDArray[Any]:
+    """Read a power spectrum of noise from an image file."""
+    from integrodiff.noise.levels import levels_of_spectrum
+
+    return _read_matrix(path, "a noise spectrum", levels_of_spectrum)
+
+
+def _read_matrix(path: str, what: str, check: Callable[[NDArray[Any]], object]) -> NDArray[Any]:
+    """Read a grey image of numbers, and refuse what the check refuses."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import read_image
-    from integrodiff.noise.maps import noise_map
 
     with stopping(ExitCode.INPUT, ImageFileError):
         image = read_image(path)
     if image.pixels.ndim != 2 or image.alpha is not None:
         stop(
             ExitCode.INPUT,
-            f"{path}: a noise map must be one grey image; this file has {image.header.pages} "
+            f"{path}: {what} must be one grey image; this file has {image.header.pages} "
             f"page(s), {image.header.kind}",
         )
     try:
-        noise_map(image.pixels, np.isfinite(image.pixels))
+        check(image.pixels)
     except ValueError as error:
         stop(ExitCode.INPUT, f"{path}: {error}")
     return image.pixels

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from integrodiff.cli._masks import MaskedFile
     from integrodiff.colour import Colour
     from integrodiff.io import ImageHeader, ImageReader, Page
+    from integrodiff.noise.levels import NoiseLevels
     from integrodiff.pipeline import Pipeline
     from integrodiff.request import ResolvedChannel, ResolvedRequest
 
@@ -159,9 +160,7 @@ def denoise_file(
 
     start = time.perf_counter()
     options, denoiser = settings.options, settings.denoiser
-    sigma_map = options.noise.sigma_map
-    more = [] if sigma_map is None else [Path(sigma_map)]
-    refuse_output_over_inputs(target, [source, *more, *options.masks.files])
+    refuse_output_over_inputs(target, [source, *options.noise.files, *options.masks.files])
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
         check_output_path(target, overwrite=options.overwrite)
         with open_image(source) as reader:
@@ -238,7 +237,13 @@ def _noise_of_channel(channel: ResolvedChannel) -> dict[str, Any]:
     found: dict[str, Any] = {"sigma": channel.sigmas.tolist(), "estimated": channel.estimated}
     if channel.map is not None:
         found["sigma_range"] = [channel.map.lowest, channel.map.highest]
+    if not all(levels.is_white for levels in channel.noise):
+        found["sigma_per_scale"] = [_by_scale(levels) for levels in channel.noise]
     return found
+
+
+def _by_scale(levels: NoiseLevels) -> dict[str, list[float]]:
+    return {"scales": list(levels.scales), "sigma": list(levels.levels)}
 
 
 _LONGEST_PARAMETERS = 600

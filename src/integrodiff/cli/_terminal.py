@@ -233,7 +233,8 @@ def require_matplotlib() -> None:
 
 def _in_words_of_the_command_line(text: str) -> str:
     """Replace names of Python arguments by the options of the command line."""
-    return text.replace("data_range", "--data-range").replace("give sigma", "give --sigma")
+    text = text.replace("data_range", "--data-range").replace("noise_psd", "--noise-psd")
+    return text.replace("give sigma", "give --sigma")
 
 
 def printable(text: str) -> str:

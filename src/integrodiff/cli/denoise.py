@@ -11,7 +11,16 @@ import typer
 
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.cli._masks import MaskFile, MaskOptions, NodataValue
-from integrodiff.cli._noise import Gain, NoiseKind, NoiseOptions, Offset, Readout, Sigma, SigmaMap
+from integrodiff.cli._noise import (
+    Gain,
+    NoiseKind,
+    NoiseOptions,
+    NoisePsd,
+    Offset,
+    Readout,
+    Sigma,
+    SigmaMap,
+)
 from integrodiff.cli._one_file import Options, Settings
 from integrodiff.cli._pipes import PIPE, piped
 from integrodiff.cli._single import run_single
@@ -40,6 +49,7 @@ def denoise(
     ],
     sigma: Sigma = None,
     sigma_map: SigmaMap = None,
+    noise_psd: NoisePsd = None,
     model: Annotated[
         str,
         typer.Option(
@@ -60,8 +70,8 @@ def denoise(
         typer.Option(
             metavar="R",
             help="Difference between the largest and smallest grey value that the image could "
-            "have. By default 255 for 8 bits, the smallest common bit depth that holds the values "
-            "for other integers, and 1 for floating point in [0, 1].",
+            "have. By default the ratio of structure to noise in the image decides; give it to "
+            "treat all images of a series alike.",
             show_default=False,
         ),
     ] = None,
@@ -166,6 +176,7 @@ def denoise(
         noise_options = NoiseOptions(
             sigma=sigma,
             sigma_map=sigma_map,
+            noise_psd=noise_psd,
             kind=noise,
             gain=gain,
             offset=offset,

@@ -11,7 +11,7 @@ import typer
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.cli._files import page_of, refuse_output_over_inputs
 from integrodiff.cli._models import loaded_model
-from integrodiff.cli._noise import NoiseOptions, Sigma
+from integrodiff.cli._noise import NoiseOptions, NoisePsd, Sigma
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
@@ -30,6 +30,7 @@ def explain(
         Path, typer.Option(metavar="FILE.png", help="Picture to write, a PNG file.")
     ] = Path("explanation.png"),
     sigma: Sigma = None,
+    noise_psd: NoisePsd = None,
     model: Annotated[
         str, typer.Option(metavar="NAME|FILE.json", help="Model name or model file.")
     ] = DEFAULT_MODEL,
@@ -80,7 +81,7 @@ def explain(
             _Request(
                 input=input,
                 output=output,
-                noise=NoiseOptions(sigma=sigma),
+                noise=NoiseOptions(sigma=sigma, noise_psd=noise_psd),
                 model=model,
                 step=step,
                 engine=engine,
@@ -143,10 +144,19 @@ def _run(request: _Request) -> None:
             )
         # The first group of a colour image is its luminance.
         image, level = groups[0]
-        explanation = explain(image, level, model, step=request.step, engine=request.engine)
+        explanation = explain(
+            image,
+            level.sigma,
+            model,
+            step=request.step,
+            engine=request.engine,
+            evolution=level.evolution(model),
+        )
     (channel,) = pipeline.resolved.channels
+    first = channel.space.groups[0].sigma
+    kind = "" if level.shape.is_white else ", correlated noise"
     estimated = " (estimated)" if channel.estimated else ""
-    what = f"{Path(request.model).name} at noise level {level / channel.factor:.4g}{estimated}"
+    what = f"{Path(request.model).name} at noise level {first:.4g}{kind}{estimated}"
     figure = draw(explanation, printable(f"{request.input.name}: {what}"))
     with stopping(ExitCode.OUTPUT, OSError):
         save_figure(figure, request.output, overwrite=request.overwrite)
@@ -161,6 +171,6 @@ def _check_output(request: _Request) -> None:
     output = request.output
     if output.suffix.lower() != ".png":
         stop(ExitCode.OUTPUT, f"{output}: the picture is a PNG file; its name must end in .png")
-    refuse_output_over_inputs(output, [request.input])
+    refuse_output_over_inputs(output, [request.input, *request.noise.files])
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=request.overwrite)

@@ -27,11 +27,12 @@ from integrodiff.stages import (
     DerivativeOperator,
     Discretisation,
     Evolution,
+    Term,
     derivative_operator,
     evolve,
     stable_step,
 )
-from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace
+from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace, plain
 
 # A step size stored as the bound itself may exceed it by rounding.
 _ROUNDING = 1 + 1e-9
@@ -41,6 +42,19 @@ _ROUNDING = 1 + 1e-9
 def stable_step_of(evolution: Evolution) -> float:
     """Return the bound for images of every size, cached."""
     return stable_step(evolution)
+
+
+def _with_contrasts(evolution: Evolution, relative: Callable[[float], float]) -> Evolution:
+    """Multiply the contrasts of each scale."""
+    factors = [relative(plain(scale)) for scale in evolution.scales]
+
+    def changed(term: Term) -> Term:
+        contrasts = zip(term.diffusivity.contrasts, factors, strict=True)
+        scaled = tuple(contrast * factor for contrast, factor in contrasts)
+        return replace(term, diffusivity=replace(term.diffusivity, contrasts=scaled))
+
+    schedule = tuple(tuple(changed(term) for term in terms) for terms in evolution.schedule)
+    return replace(evolution, schedule=schedule)
 
 
 class Model(ABC):
@@ -64,11 +78,21 @@ class Model(ABC):
         """Noise levels on the scale [0, 255] that the parameters were trained for, if known."""
         return tuple(float(level) for level in self.provenance.get("noise_levels") or ())
 
-    def evolution(self, sigma: float) -> Evolution:
+    def evolution(
+        self, sigma: float, relative: Callable[[float], float] | None = None
+    ) -> Evolution:
         """Return the diffusion process for the noise level ``sigma``; it is always stable.
 
         Where the model's step size exceeds :meth:`stable_step`, the bound is taken, or the share
         of it that is named by ``share_of_bound``.
+
+        Parameters
+        ----------
+        sigma : float
+            Noise level on the scale [0, 255].
+        relative : callable, optional
+            Noise level at a scale in pixels, relative to ``sigma``, for noise that is not white:
+            the contrasts of each scale are multiplied by it.
 
         Warns
         -----
@@ -83,6 +107,10 @@ class Model(ABC):
         """
         evolution = self._computable_evolution(sigma)
         bound = self.share_of_bound * stable_step_of(evolution)
+        if relative is not None:
+            # Contrasts have no part in the bound, which holds for all diffusivities up to one.
+            evolution = _with_contrasts(evolution, relative)
+            require_computable(evolution, sigma)
         if evolution.tau <= bound * _ROUNDING:
             require_moderate_step(evolution, sigma)
             return evolution

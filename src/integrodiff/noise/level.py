@@ -1,22 +1,23 @@
 r"""Estimate the noise of an image from the image itself.
 
-The method is that of Liu, Tanaka and Okutomi [1]_: select the 7 x 7 patches with weak texture; the
-smallest eigenvalue of their covariance matrix is the variance of the noise. The structure of smooth
-patches varies in few directions of the 49-dimensional space, whereas noise varies equally in all,
-so the direction of least variance contains noise only. A patch is weak if the sum of its squared
-gradients stays below a threshold that pure noise exceeds with probability 1e-6. The threshold
-depends on the noise level, so selection and estimation alternate.
+:func:`estimate_sigma` measures the spectrum of the noise in the flat parts of the image
+(:mod:`integrodiff.noise.spectrum`) and decides whether it is white
+(:mod:`integrodiff.noise.levels`).
 
-There are three additions to the published method:
+:func:`estimate_poisson_gaussian` needs the noise of dark and bright parts separately. It follows
+Liu, Tanaka and Okutomi [1]_: select the 7 x 7 patches with weak texture; the smallest eigenvalue of
+their covariance matrix is the variance of the noise. The structure of smooth patches varies in few
+directions of the 49-dimensional space, whereas noise varies equally in all, so the direction of
+least variance contains noise only. A patch is weak if the sum of its squared gradients stays below
+a threshold that pure noise exceeds with probability 1e-6. The threshold depends on the noise level,
+so selection and estimation alternate. There are two additions to the published method:
 
-- The mean of each patch is subtracted. Patches can then be sorted by their mean:
-  :func:`estimate_poisson_gaussian` estimates the noise of dark and bright patches separately and
-  fits a line to the variances.
+- The mean of each patch is subtracted. Patches can then be sorted by their mean into classes, and
+  a line is fitted to the variances of all classes.
 - The smallest eigenvalue of a *sample* covariance of n patches is too small by the factor
-  :math:`(1 - \sqrt{49 / n})^2` (Marchenko and Pastur). This matters for small images and is
-  corrected.
-- Patches with clipped noise are excluded: constant patches, and those whose mean is within one
-  standard deviation of a clipped grey value, black or white. So are patches with invalid pixels.
+  :math:`(1 - \sqrt{49 / n})^2` (Marchenko and Pastur). This is corrected.
+
+Tiles and patches with invalid pixels are left out.
 
 docs/noise.md measures the errors of both estimators.
 
@@ -37,7 +38,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._checks import finite_number
 from integrodiff.arrays import array_image
+from integrodiff.noise.levels import NoiseLevels, measured_levels, white
 from integrodiff.noise.photons import PoissonGaussian
+from integrodiff.noise.spectrum import SIDE as TILE
+from integrodiff.noise.spectrum import Tiles, tiles_of, whole_squares
 from integrodiff.validity import Mask
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -52,9 +56,10 @@ _ROUNDS = 2
 _FEWEST_PATCHES = 4 * _DIMENSION
 # More patches make the estimate slower and hardly more accurate.
 _MOST_PATCHES = 2**18
-# The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
-_CLIPPED_PART = 0.002
 _CLASSES = 8
+_SMALLEST_IMAGE = 20
+"""Rows and columns from which on noise is estimated."""
+_FEWEST_TILES = (_SMALLEST_IMAGE - TILE + 1) ** 2
 # Pixels, and patches, that are worked on at a time.
 _BAND_PIXELS, _BLOCK = 2**17, 2**14
 
@@ -62,7 +67,7 @@ _BAND_PIXELS, _BLOCK = 2**17, 2**14
 def estimate_sigma(
     image: ArrayLike, *, channel_axis: int | None = None, mask: ArrayLike | None = None
 ) -> float | Floats:
-    """Estimate the standard deviation of additive white Gaussian noise.
+    """Estimate the standard deviation of additive noise, white or correlated between pixels.
 
     Parameters
     ----------
@@ -88,8 +93,9 @@ def estimate_sigma(
 
     Notes
     -----
-    Noise that is correlated between neighbouring pixels, as after JPEG compression, resampling
-    or demosaicing, is underestimated.
+    The spectrum of the noise is measured in the flat parts of the image. :func:`denoise` without
+    ``sigma`` uses all of it, which is better than this one number where noise is correlated between
+    neighbouring pixels, as after JPEG compression, resampling or demosaicing.
 
     Examples
     --------
@@ -151,7 +157,7 @@ def detector_of(
     """Estimate a detector from grey images with their masks; see above."""
     known = None if offset is None else finite_number("offset", offset)
     found = np.concatenate(
-        [_variances_by_brightness(_filled(image, valid), valid) for image, valid in images], axis=1
+        [_variances_by_brightness(image, valid) for image, valid in images], axis=1
     )
     slope, intercept = _line_through(*found)
     if known is None and (intercept < 0 or found[0].min() < 0):
@@ -178,57 +184,44 @@ def _checked(
     return checked.array, valid
 
 
-def _filled(image: NDArray[Any], valid: Mask | None) -> Floats:
-    """Return a copy in float64, with one of the valid values in place of those that are not."""
-    if valid is None:
-        return image.astype(np.float64)
-    return np.where(valid, image, image[valid].min()).astype(np.float64)
-
-
 def _sigma_of(image: NDArray[Any], valid: Mask | None = None) -> float:
     """Estimate the noise level of one channel."""
-    # Scaled to [0, 1], since squares of the original values could overflow or underflow.
-    values = image if valid is None else image[valid]
-    smallest, span = float(values.min()), float(values.max()) - float(values.min())
-    if span == 0:
-        return 0.0
-    patches, texture = patches_of(image, smallest, span, valid=valid)
-    if not len(texture):
-        return 0.0
-    darkest = 0.0 if _share(values, values.min()) > _CLIPPED_PART else -math.inf
-    brightest = 1.0 if _share(values, values.max()) > _CLIPPED_PART else math.inf
-    weak = _weak_patches(patches, texture, darkest, brightest)
-    # The factor for all patches, not only the weak ones: few weak patches make the eigenvalue
-    # smaller, but texture that remains among them makes it larger; see docs/noise.md.
-    return span * math.sqrt(least_variance(patches, weak)) / sampling_factor(len(texture))
+    if valid is not None and not has_enough_tiles(valid):
+        raise ValueError(too_few_tiles())
+    return estimate_levels(image, tiles_of(image, valid), valid).sigma
 
 
-def _share(image: NDArray[Any], value: Any) -> float:
-    """Return the fraction of pixels that have a value."""
-    return sum(np.count_nonzero(row == value) for row in image) / image.size
+def estimate_levels(
+    image: NDArray[Any], tiles: Tiles | None, valid: Mask | None = None
+) -> NoiseLevels:
+    """Estimate the noise levels of a plane, one channel or several, from tiles of a sample.
+
+    Raises
+    ------
+    ValueError
+        If the image is too small.
+    """
+    shape = image.shape[:2]
+    if min(shape) < _SMALLEST_IMAGE:
+        values = image.reshape(-1, *image.shape[2:]) if valid is None else image[valid]
+        if (values == values[0]).all():
+            return white(0.0)
+        raise ValueError(_too_small(shape))
+    return measured_levels(None if tiles is None else tiles.noise())
 
 
-def _weak_patches(
-    patches: Floats, texture: Floats, darkest: float = -math.inf, brightest: float = math.inf
-) -> NDArray[np.bool_]:
-    """Return which patches have weak texture and a mean that is not near a clipped grey value."""
-    means = patches.mean(axis=1)
+def _weak_patches(patches: Floats, texture: Floats) -> NDArray[np.bool_]:
+    """Return which patches have weak texture."""
     weak = np.ones(len(patches), np.bool_)
     for _ in range(_ROUNDS):
-        variance = least_variance(patches, weak)
-        sigma = math.sqrt(variance)
-        chosen = (
-            (texture < variance * weak_texture())
-            & (means > darkest + sigma)
-            & (means < brightest - sigma)
-        )
+        chosen = texture < least_variance(patches, weak) * weak_texture()
         if chosen.sum() < _FEWEST_PATCHES:
             break
         weak = chosen
     return weak
 
 
-def _variances_by_brightness(image: Floats, valid: Mask | None = None) -> Floats:
+def _variances_by_brightness(image: NDArray[Any], valid: Mask | None = None) -> Floats:
     """Return mean, noise variance and number of patches for each brightness class."""
     patches, texture = patches_of(image, valid=valid)
     order = np.argsort(patches.mean(axis=1))
@@ -268,9 +261,7 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
     return float(line[0]), float(line[1])
 
 
-def patches_of(
-    image: NDArray[Any], smallest: float = 0.0, span: float = 1.0, *, valid: Mask | None = None
-) -> tuple[Floats, Floats]:
+def patches_of(image: NDArray[Any], *, valid: Mask | None = None) -> tuple[Floats, Floats]:
     """Return patches as rows, and the texture of each: the sum of its squared gradients.
 
     Constant patches are left out, since their noise was clipped, and those with invalid pixels. The
@@ -281,8 +272,6 @@ def patches_of(
     ----------
     image : ndarray
         One channel.
-    smallest, span : float
-        Subtracted from the grey values, and what they are divided by.
     valid : ndarray of bool, optional
         True at valid pixels.
 
@@ -293,10 +282,10 @@ def patches_of(
     """
     whole, count = None, patch_count(image.shape)
     if valid is not None and count >= _FEWEST_PATCHES:
-        whole = _whole_patches(valid)
+        whole = whole_squares(valid, SIDE)
         count = int(whole.sum())
     if count < _FEWEST_PATCHES:
-        raise ValueError(too_few_patches(image.shape, masked=valid is not None))
+        raise ValueError(_too_small(image.shape) if valid is None else too_few_patches())
     stride = math.ceil(math.sqrt(count / _MOST_PATCHES))
     rows, columns = (range(0, length - SIDE + 1, stride) for length in image.shape)
     known = None if whole is None else whole[::stride, ::stride]
@@ -308,9 +297,7 @@ def patches_of(
         chosen = slice(first, first + (together - 1) * stride + SIDE)
         band = image[chosen].astype(np.float64)
         if valid is not None:
-            band[~valid[chosen]] = smallest  # any number that is finite
-        band -= smallest
-        band /= span
+            band[~valid[chosen]] = 0.0  # any number that is finite
         part = None if known is None else known[number * together : (number + 1) * together]
         some, textures = _patches_of_band(band, stride, part)
         patches[found : found + len(some)] = some
@@ -337,29 +324,36 @@ def patch_count(shape: tuple[int, ...]) -> int:
 
 
 def has_enough_patches(valid: Mask) -> bool:
-    """Whether there are enough patches without invalid pixels for an estimate."""
-    if patch_count(valid.shape) < _FEWEST_PATCHES:
-        return False
-    return int(_whole_patches(valid).sum()) >= _FEWEST_PATCHES
+    """Whether there are enough patches without invalid pixels to estimate a detector."""
+    return int(whole_squares(valid, SIDE).sum()) >= _FEWEST_PATCHES
 
 
-def _whole_patches(valid: Mask) -> Mask:
-    """Return which patches have valid pixels only: first along columns, then along rows."""
-    rows, columns = (length - SIDE + 1 for length in valid.shape)
-    high = np.logical_and.reduce([valid[k : k + rows] for k in range(SIDE)])
-    return np.asarray(np.logical_and.reduce([high[:, k : k + columns] for k in range(SIDE)]))
+def has_enough_tiles(valid: Mask) -> bool:
+    """Whether there are enough tiles without invalid pixels to estimate Gaussian noise."""
+    return int(whole_squares(valid, TILE).sum()) >= _FEWEST_TILES
 
 
-def too_few_patches(shape: tuple[int, ...], *, masked: bool) -> str:
-    """Say that an image cannot tell its noise."""
-    if masked:
-        return (
-            f"there are too few valid pixels to estimate the noise: squares of {SIDE} x {SIDE} "
-            f"valid pixels are needed at {_FEWEST_PATCHES} places or more. Give sigma"
-        )
+def too_few_patches() -> str:
+    """Say that the valid pixels of an image cannot tell its detector."""
+    return _too_few_squares(SIDE, _FEWEST_PATCHES, "the gain, offset and readout noise")
+
+
+def too_few_tiles() -> str:
+    """Say that the valid pixels of an image cannot tell its noise."""
+    return _too_few_squares(TILE, _FEWEST_TILES, "sigma")
+
+
+def _too_few_squares(side: int, count: int, instead: str) -> str:
+    return (
+        f"there are too few valid pixels to estimate the noise: squares of {side} x {side} "
+        f"valid pixels are needed at {count} places or more. Give {instead}"
+    )
+
+
+def _too_small(shape: tuple[int, ...]) -> str:
     return (
         f"an image of {shape[0]} x {shape[1]} pixels is too small to estimate its noise; at least "
-        "20 x 20 are needed. Otherwise give sigma"
+        f"{_SMALLEST_IMAGE} x {_SMALLEST_IMAGE} are needed. Otherwise give sigma"
     )
 
 

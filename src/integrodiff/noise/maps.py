@@ -29,11 +29,6 @@ class NoiseMap(NamedTuple):
     highest: float
     relative: NDArray[np.float64] | None
 
-    @property
-    def loudest(self) -> float:
-        """Highest level relative to ``mean``; one if all levels are zero."""
-        return 1.0 if self.relative is None else float(self.relative.max())
-
 
 def noise_map(levels: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> NoiseMap:
     """Split noise levels into their root mean square and the levels relative to it.

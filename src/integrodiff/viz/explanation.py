@@ -114,6 +114,7 @@ def explain(
     *,
     step: int | None = None,
     engine: str = "auto",
+    evolution: Evolution | None = None,
 ) -> Explanation:
     """Run a model on an image and record its structure, diffusivities and steps.
 
@@ -130,8 +131,10 @@ def explain(
         the number of steps of the model; half of that by default.
     engine : str
         Compute backend of the steps.
+    evolution : Evolution, optional
+        The process, if it is not that of the model for white noise.
     """
-    evolution = model.evolution(sigma)
+    evolution = evolution or model.evolution(sigma)
     step = evolution.steps // 2 if step is None else step
     if not 0 <= step < evolution.steps:
         raise ValueError(f"step must be from 0 to {evolution.steps - 1}, got {step}")

@@ -61,8 +61,9 @@ def options_of(settings: Settings) -> dict[str, Any]:
     options = settings.options
     parameters = model_to_json(settings.denoiser.request.model)
     noise = asdict(options.noise)
-    if options.noise.sigma_map is not None:
-        noise["sigma_map"] = contents(Path(options.noise.sigma_map))
+    for name in ("sigma_map", "noise_psd"):
+        if noise[name] is not None:
+            noise[name] = contents(Path(noise[name]))
     masks = options.masks
     return {
         "version": __version__,

@@ -1,0 +1,332 @@
+r"""Noise levels per scale, for noise that is white or not.
+
+Noise with the power spectrum P is seen by the gradient of the image smoothed at scale
+:math:`\rho` with the variance
+
+.. math:: \sigma(\rho)^2 = \operatorname{mean}_\omega P(\omega)\, |R K_\rho(\omega)|^2,
+
+which for white noise of level s is :math:`s^2 c(\rho)^2` with a known c. So
+:math:`s(\rho) = \sigma(\rho) / c(\rho)` takes the place of s in the contrasts of a model, which are
+proportional to it. It is constant for white noise and rises with the scale where noise is
+correlated between neighbouring pixels: after JPEG compression, demosaicing, interpolation, blur.
+
+Correlated noise also decays more slowly than the white noise that models are trained with. All
+contrasts are therefore multiplied by :math:`(s(1) / s(0))^{0.6}`, and a model is evaluated at
+:math:`s(1)` times this factor, where 1 stands for a scale of about one pixel and 0 for no
+smoothing. The exponent is fitted to training images; docs/noise.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff._checks import nonnegative_number, positive_number
+from integrodiff.noise.spectrum import SIDE, Measurement
+
+SCALES = (0.1, 0.2, 0.35, 0.6, 1.1, 2.0, 3.8, 7.0)
+"""Scales in pixels for which levels are computed; between them they are interpolated."""
+
+_ONE_PIXEL = 1.1
+_SLOWER_DECAY = 0.6
+
+# Bands of the frequencies by p + q, where p = 1 - cos(wx), from low to high.
+_LOW, _NEXT, _MIDDLE, _TOP = (0.05, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.1)
+# Structure hardly reaches the frequencies from here on.
+_WHITE_FROM = 2.5
+
+# Between these values of the logarithm of the rise from high to middle frequencies, with 0.6 of
+# that to lower ones, noise counts as partly correlated; fitted to training images.
+_LOWER_RISE = 0.6
+_WHITE_UP_TO, _CORRELATED_FROM = 0.09, 0.17
+_DOUBT_BY_STRUCTURE, _DOUBT_BY_REST, _DOUBT_BY_SPREAD = 0.1, 0.2, 0.8
+_USUAL_SPREAD = 1.45
+# Noise that grows towards high frequencies, as after sharpening.
+_SHARPENED_FROM, _SHARPENED_SURELY = 0.2, 0.35
+
+# Spectrum of structure in the flattest parts of training images, r^-e exp(-d r) for r = p + q.
+_STRUCTURE_EXPONENT, _STRUCTURE_DECAY = 0.5, 1.15
+_STRUCTURE_ROUNDS = 6
+_SPREAD_OF_STRUCTURE = (1.2, 1.5)
+_FLAT_AT_HIGH = (-0.3, -0.15)
+# Noise below this part of the unit cannot be told from rounding.
+_ROUNDING = 1e-6
+_TINY = 1e-300
+# With this many times the noise at the lowest frequencies, or flattest parts that differ so much
+# from each other, no part of an image is flat.
+_MOSTLY_STRUCTURE, _UNEVEN = 6.0, 2.0
+_LEAST_NOISE = 0.7
+
+
+@dataclass(frozen=True)
+class NoiseLevels:
+    """Noise level as a function of the smoothing scale, piecewise linear in logarithms.
+
+    Attributes
+    ----------
+    scales : tuple of float
+        Increasing scales in pixels.
+    levels : tuple of float
+        Level at each of them; beyond the first and the last it is constant.
+    deviation : float, optional
+        Standard deviation of the noise, where it is known.
+    doubtful : bool
+        Whether they were measured in an image without flat parts.
+    """
+
+    scales: tuple[float, ...]
+    levels: tuple[float, ...]
+    deviation: float | None = None
+    doubtful: bool = False
+
+    @property
+    def is_white(self) -> bool:
+        """Whether the level is the same at all scales."""
+        return len(set(self.levels)) == 1
+
+    @property
+    def effective(self) -> float:
+        """The one noise level at which a model is evaluated."""
+        if self.is_white:
+            return self.levels[0]
+        fine, medium = self.at(0.0), self.at(_ONE_PIXEL)
+        return float(medium * (medium / fine) ** _SLOWER_DECAY)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise, or the effective level if it is not known."""
+        return self.effective if self.deviation is None else self.deviation
+
+    def at(self, scale: float) -> float:
+        """Return the level at a scale."""
+        if self.is_white:
+            return self.levels[0]
+        place = math.log(min(max(scale, self.scales[0]), self.scales[-1]))
+        level = float(np.interp(place, np.log(self.scales), np.log(self.levels)))
+        return math.exp(level)
+
+    def relative(self, scale: float) -> float:
+        """Return the level at a scale, relative to that at the scale of one pixel."""
+        return 1.0 if self.is_white else self.at(scale) / self.at(_ONE_PIXEL)
+
+    def times(self, factor: float) -> NoiseLevels:
+        """Return the levels in another unit of grey values."""
+        return NoiseLevels(
+            self.scales,
+            tuple(level * factor for level in self.levels),
+            None if self.deviation is None else self.deviation * factor,
+            self.doubtful,
+        )
+
+    def __str__(self) -> str:
+        if self.is_white:
+            return f"{self.levels[0]:.4g}"
+        return f"{self.levels[0]:.4g} (fine) to {self.levels[-1]:.4g} (coarse)"
+
+
+def white(level: float, *, doubtful: bool = False) -> NoiseLevels:
+    """Return the levels of white noise."""
+    return NoiseLevels((1.0,), (level,), level, doubtful)
+
+
+def given_levels(levels: Mapping[float, float]) -> NoiseLevels:
+    """Return noise levels that were given for some scales in pixels.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are none, or a scale or level is no positive number.
+    """
+    if not levels:
+        raise ValueError("noise levels per scale need at least one scale")
+    pairs = sorted(
+        (positive_number("a scale of sigma", scale), nonnegative_number("sigma", level))
+        for scale, level in levels.items()
+    )
+    scales, values = zip(*pairs, strict=True)
+    if len(set(values)) > 1 and min(values) == 0:
+        raise ValueError("noise levels per scale must all be above zero")
+    return NoiseLevels(scales, values)
+
+
+def levels_of_spectrum(psd: NDArray[Any]) -> NoiseLevels:
+    """Return the noise levels of a power spectrum in the convention of BM3D.
+
+    Parameters
+    ----------
+    psd : ndarray
+        Expectation of ``abs(fft2(noise))**2`` for an image of noise of this shape. For white noise
+        it is the variance times the number of pixels.
+
+    Raises
+    ------
+    ValueError
+        If it is no matrix, or a value is negative, NaN or infinite.
+    """
+    power = np.asarray(psd, np.float64)
+    if power.ndim != 2 or not power.size:
+        raise ValueError(f"noise_psd must be a matrix, got an array of shape {power.shape}")
+    if not np.isfinite(power).all() or (power < 0).any():
+        raise ValueError("noise_psd must be finite and nonnegative")
+    power = power / power.size
+    p, q = (1 - np.cos(2 * np.pi * np.arange(n) / n) for n in power.shape)
+    found = _levels(power, p[:, None] + q, p[:, None] * q)
+    deviation = math.sqrt(power.mean())
+    if found.max() == 0:
+        return white(0.0)
+    if np.ptp(found) <= 1e-9 * found.max():
+        return white(deviation)
+    # Scales at which nothing is seen would have no logarithm.
+    found = np.maximum(found, 1e-6 * found.max())
+    return NoiseLevels(SCALES, tuple(found.tolist()), deviation)
+
+
+def measured_levels(measured: Measurement | None) -> NoiseLevels:
+    """Return the noise levels of an image from the measurement in its flat parts.
+
+    Noise that is white within the accuracy of the measurement has one level, that of the high
+    frequencies. Between white and correlated noise the levels are interpolated.
+    """
+    return white(0.0) if measured is None else _relative_levels(measured).times(measured.unit)
+
+
+def _relative_levels(measured: Measurement) -> NoiseLevels:
+    """Return the noise levels in the unit of the measurement."""
+    power = _without_structure(measured)
+    total = _frequencies()[0]
+    level = math.sqrt(power[total >= _WHITE_FROM].mean())
+    left = _band(measured.power, _LOW) / max(_band(power, _LOW), _TINY)
+    share = _correlated_share(power, measured, left)
+    uneven = measured.spread > _UNEVEN and not measured.compressed
+    doubtful = left > _MOSTLY_STRUCTURE or uneven
+    if level < _ROUNDING:
+        return white(0.0)
+    if share == 0:
+        return white(level, doubtful=doubtful)
+    found = np.maximum(_levels(power, *_frequencies()), 1e-6 * level)
+    mixed = level ** (1 - share) * found**share
+    variance = level ** (2 - 2 * share) * power[total > 0].mean() ** share
+    return NoiseLevels(SCALES, tuple(mixed.tolist()), math.sqrt(variance), doubtful)
+
+
+def typical_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
+    """Return the median over several planes, without those that have no noise.
+
+    A plane without noise is blank or saturated, such as the end slices of a volume.
+    """
+    noisy = [levels for levels in found if levels.effective > 0]
+    if not noisy:
+        return white(0.0)
+    doubtful = float(np.mean([levels.doubtful for levels in noisy])) > 0.5
+    if all(levels.is_white for levels in noisy):
+        level = float(np.median([levels.effective for levels in noisy]))
+        return white(level, doubtful=doubtful)
+    rows = np.array([[levels.at(scale) for scale in SCALES] for levels in noisy])
+    deviation = float(np.median([levels.sigma for levels in noisy]))
+    return NoiseLevels(SCALES, tuple(np.median(rows, axis=0).tolist()), deviation, doubtful)
+
+
+def joined_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
+    """Return the levels that samples share once each was divided by its effective level."""
+    if all(levels.is_white for levels in found):
+        return white(1.0)
+    rows = [levels.times(1 / levels.effective) for levels in found]
+    values = np.mean([[row.at(scale) ** 2 for scale in SCALES] for row in rows], axis=0)
+    joined = NoiseLevels(SCALES, tuple(np.sqrt(values).tolist()))
+    return joined.times(1 / joined.effective)
+
+
+def _correlated_share(power: NDArray[np.float64], measured: Measurement, left: float) -> float:
+    """Return 0 for white noise, 1 for correlated noise, and something between if unclear.
+
+    The more structure there is in a typical part of the image compared with the noise, the more
+    was ``left`` of it in the flattest parts, and the more these differ from each other, the more
+    evidence it takes, unless the image is known to be compressed.
+    """
+    bands = [_band(power, band) for band in (_TOP, _MIDDLE, _NEXT)]
+    if min(bands) == 0:
+        return 0.0
+    to_middle, to_lower = np.diff(np.log(bands)) / 2
+    if to_middle < 0:
+        return _ramp(-to_middle, _SHARPENED_FROM, _SHARPENED_SURELY)
+    evidence = to_middle + _LOWER_RISE * to_lower
+    if measured.compressed:
+        return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
+    evidence -= _DOUBT_BY_STRUCTURE * math.log(max(measured.structure, 1.0))
+    evidence -= _DOUBT_BY_REST * math.log(max(left, 1.0))
+    evidence -= _DOUBT_BY_SPREAD * max(measured.spread - _USUAL_SPREAD, 0.0)
+    return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
+
+
+def _ramp(value: float, zero: float, one: float) -> float:
+    return min(max((value - zero) / (one - zero), 0.0), 1.0)
+
+
+def _band(power: NDArray[np.float64], ends: tuple[float, float]) -> float:
+    """Return the mean power in a band."""
+    total = _frequencies()[0]
+    return float(power[(total >= ends[0]) & (total < ends[1])].mean())
+
+
+def _without_structure(measured: Measurement) -> NDArray[np.float64]:
+    """Subtract the structure that is left in the flattest parts of an image.
+
+    It has most of its energy at the lowest frequencies, far more than noise whose spectrum goes on
+    as it does at the higher ones: the logarithm of a spectrum of noise is about linear in p + q.
+    What the lowest frequencies have in excess of that, times the typical spectrum of structure, is
+    subtracted from all. The rest shows again what noise has at the lowest. Where the flattest parts
+    do not differ more than noise does, and the spectrum rises from the highest frequencies on, they
+    have no structure.
+    """
+    power = measured.power
+    rise = math.log(max(_band(power, _MIDDLE), _TINY) / max(_band(power, _TOP), _TINY)) / 2
+    share = max(_ramp(measured.spread, *_SPREAD_OF_STRUCTURE), _ramp(-rise, *_FLAT_AT_HIGH))
+    lowest = _band(power, _LOW)
+    amount, rest, noise_at_lowest = 0.0, power, lowest
+    # Without structure the noise is white rather than stronger at high frequencies.
+    least = np.minimum(power, _LEAST_NOISE * _band(power, _TOP))
+    for _ in range(_STRUCTURE_ROUNDS):
+        rest = np.maximum(power - amount * _structure(), least)
+        following, middle = _band(rest, _NEXT), _band(rest, _MIDDLE)
+        noise_at_lowest = following * max(following / middle, 1.0) if middle > 0 else following
+        amount = share * max(lowest - noise_at_lowest, 0.0)
+    if amount == 0:
+        return power
+    low = _frequencies()[0] < _LOW[1]
+    return np.asarray(np.where(low, power * ((lowest - amount) / lowest), rest))
+
+
+@cache
+def _structure() -> NDArray[np.float64]:
+    """Return the typical spectrum of structure, one on average at the lowest frequencies."""
+    total = _frequencies()[0].copy()
+    total[0, 0] = 1.0
+    power = total**-_STRUCTURE_EXPONENT * np.exp(-_STRUCTURE_DECAY * total)
+    power[0, 0] = 0.0
+    return power / _band(power, _LOW)
+
+
+def _levels(
+    power: NDArray[np.float64], total: NDArray[np.float64], product: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return s at all scales; ``total`` and ``product`` are p + q and p q of each frequency."""
+    gain = 2 * total - product  # of the Haar gradient with theta = 1/4
+    lowest = total[total > 0].min()
+    found = []
+    for scale in SCALES:
+        weights = gain * np.exp(-2 * scale**2 * (total - lowest))
+        found.append(math.sqrt(np.sum(weights * power) / np.sum(weights)))
+    return np.array(found)
+
+
+@cache
+def _frequencies() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return p + q and p q of the cosine frequencies of a tile."""
+    p = 1 - np.cos(np.pi * np.arange(SIDE) / SIDE)
+    return p[:, None] + p, p[:, None] * p

@@ -1,0 +1,358 @@
+r"""The power spectrum of the noise, measured in the flat parts of an image.
+
+The image is seen through a few thousand 8 x 8 tiles, and every tile through the squares of its
+cosine coefficients. Structure makes the energy of a tile larger, noise is the same everywhere, so
+the tiles with the least energy show the noise. To choose tiles by their own energy would make the
+noise look too weak. A tile is therefore chosen by the energy of its four neighbours, which do not
+overlap with it: their noise is independent of its own, their structure is not. The mean over the
+chosen tiles is then an unbiased estimate for any spectrum, white or not, and needs no factor for
+the selection.
+
+Tiles with clipped noise are left out: constant ones, and those whose mean is near a clipped grey
+value, black or white. So are tiles with invalid pixels, and what a tile has of such neighbours does
+not count. The tiles lie on a grid with an odd step, so that the 8 x 8 blocks of a JPEG file are met
+in all positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from integrodiff.validity import Mask
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+
+SIDE = 8
+"""Side of a tile in pixels."""
+
+# More tiles make the measurement slower and hardly more accurate.
+_MOST_TILES = 4096
+# Where few pixels are valid the grid is finer, but has no more places than this without need.
+_MOST_PLACES = 2**20
+_CHOSEN_PART, _FEWEST_CHOSEN = 0.05, 40
+# A chosen tile with this many times the typical energy has structure that its neighbours lack.
+_OUTLIER = 3.0
+# Fewer tiles without invalid pixels than this are sought on a finer grid.
+_FEWEST_TILES = 256
+# The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
+_CLIPPED_PART = 0.002
+_CLIPPED_REACH, _CLIPPED_ROUNDS = 2.0, 2
+# Of what part the coefficients of a compressed image are sparser in its blocks, as a logarithm.
+_SPARSER = 0.1
+_FEWEST_BLOCKS, _MOST_BLOCKS = 9, 1024
+_HIGH = np.add.outer(*[1 - np.cos(np.pi * np.arange(SIDE) / SIDE)] * 2).ravel() >= 1
+
+# Differences within a tile below this part of its values are rounding errors.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Noise in the flat parts of an image.
+
+    Attributes
+    ----------
+    power : ndarray
+        Spectrum of the noise over ``unit**2``, (8, 8), for the frequencies pi k / 8; the first, of
+        the mean, is zero.
+    unit : float
+        Unit of the noise in grey levels; its square could overflow.
+    spread : float
+        Standard deviation of the energies of the chosen tiles over what stationary Gaussian noise
+        with this spectrum has. It is far above one where the image has no flat parts.
+    structure : float
+        Energy of a typical tile over that of the noise; close to one where most of the image is
+        flat.
+    compressed : bool
+        Whether the image was compressed in blocks, as JPEG files are.
+    """
+
+    power: NDArray[np.float64]
+    unit: float
+    spread: float
+    structure: float
+    compressed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """Energies of the tiles of one image.
+
+    Attributes
+    ----------
+    power : ndarray
+        Squared cosine coefficients over ``unit**2``, (tile, 64); the first of each, the mean of a
+        tile, is set to zero.
+    means : ndarray
+        Mean of each tile over ``unit``, from the median of the image on.
+    places : array of bool
+        Where on the grid the tiles are, in order; others have invalid pixels.
+    unit : float
+        Typical deviation of grey values from their median.
+    clipped : tuple of float
+        Grey values at which noise is clipped, like ``means``; infinite where it is not.
+    reach : int
+        Number of tiles from one to the next that does not overlap with it.
+    compressed : bool
+        Whether the image was compressed in blocks, as JPEG files are.
+    """
+
+    power: Floats
+    means: Floats
+    places: Mask
+    unit: float
+    clipped: tuple[float, float]
+    reach: int
+    compressed: bool
+
+    @property
+    def energies(self) -> NDArray[np.float64]:
+        """Mean of the squared coefficients of each tile, over ``unit**2``."""
+        return np.asarray(_energies(self.power), np.float64)
+
+    def noise(self) -> Measurement | None:
+        """Return the noise of the image, or None if no tile shows any."""
+        energies = _energies(self.power)
+        usable = energies > (_ROUNDING * self.means) ** 2
+        if not usable.any():
+            return None
+        found = self._measured(energies, usable)
+        if np.isfinite(self.clipped).any():
+            for _ in range(_CLIPPED_ROUNDS):
+                inside = usable & self._unclipped(math.sqrt(_energies(found.power.ravel())))
+                if inside.sum() >= _FEWEST_CHOSEN:
+                    found = self._measured(energies, inside)
+        return found
+
+    def _unclipped(self, sigma: float) -> NDArray[np.bool_]:
+        """Whether the mean of a tile is far from clipped values."""
+        reach = _CLIPPED_REACH * sigma
+        darkest, brightest = self.clipped
+        return np.asarray((self.means > darkest + reach) & (self.means < brightest - reach))
+
+    def _measured(self, energies: Floats, usable: NDArray[np.bool_]) -> Measurement:
+        """Return the mean spectrum of usable tiles with quiet neighbours."""
+        own = energies
+        around = self._mean_of_neighbours(np.where(usable, own, np.inf))
+        around = np.where(usable, around, np.inf)
+        if np.isfinite(around).sum() < _FEWEST_CHOSEN:
+            around = np.where(usable, own, np.inf)
+        wanted = max(_FEWEST_CHOSEN, int(_CHOSEN_PART * own.size))
+        count = min(wanted, int(np.isfinite(around).sum()))
+        chosen = np.argpartition(around, count - 1)[:count]
+        chosen = chosen[own[chosen] <= _OUTLIER * np.median(own[chosen])]
+        power = self.power[chosen].mean(axis=0).astype(np.float64)
+        deviation = math.sqrt(2 * np.sum(power**2)) / np.sum(power)
+        spread = float(own[chosen].std() / own[chosen].mean() / deviation)
+        structure = float(np.median(own[usable]) / _energies(power))
+        return Measurement(
+            power=power.reshape(SIDE, SIDE),
+            unit=self.unit,
+            spread=spread,
+            structure=structure,
+            compressed=self.compressed,
+        )
+
+    def _mean_of_neighbours(self, values: Floats) -> Floats:
+        """Return the mean of the tiles at a distance to four sides, reflected at the border.
+
+        It is infinite where none of them is valid.
+        """
+        grid = np.zeros(self.places.shape, values.dtype)
+        grid[self.places] = values
+        total = _sum_of_neighbours(grid, self.reach)[self.places]
+        if self.places.all():
+            return np.asarray(total / 4)
+        count = _sum_of_neighbours(self.places.astype(np.uint8), self.reach)[self.places]
+        return np.where(count > 0, total / np.maximum(count, 1).astype(values.dtype), np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Glimpse:
+    """The pixels of a plane that are looked at: tiles on a grid, and blocks of compression.
+
+    Attributes
+    ----------
+    tiles : ndarray
+        Grey values, (tile, sample, 64).
+    places : array of bool
+        Where on the grid the tiles are, in order; others have invalid pixels.
+    reach : int
+        Number of tiles from one to the next that does not overlap with it.
+    blocks : tuple of ndarray
+        Squares that would be blocks of a JPEG file, and squares between them, like ``tiles``.
+    """
+
+    tiles: NDArray[Any]
+    places: Mask
+    reach: int
+    blocks: tuple[NDArray[Any], NDArray[Any]]
+
+    def mapped(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Glimpse:
+        """Return the same pixels with other grey values, each computed from its own."""
+        on, off = self.blocks
+        return replace(self, tiles=function(self.tiles), blocks=(function(on), function(off)))
+
+    def mixed(self, weights: NDArray[np.float64]) -> Glimpse:
+        """Return one sample, the sum of all with these weights."""
+        return self.mapped(lambda values: _mixed(values, weights)[:, None])
+
+    def measured(self) -> Tiles | None:
+        """Return the tiles of the first sample, or None if they are constant."""
+        values = self.tiles[:, 0].astype(np.float64)
+        middle = float(np.median(values[:, 0]))
+        values -= middle
+        smallest, largest = float(values.min()), float(values.max())
+        if smallest == largest:
+            return None
+        # Powers of two keep all digits, so that the unit of an image does not matter.
+        span = 2.0 ** math.frexp(largest - smallest)[1]
+        values /= span
+        typical = float(np.mean(np.abs(values)))
+        values /= typical
+        small = values.astype(np.float32)
+        clipped = tuple(
+            extreme / span / typical if np.mean(small == small_extreme) > _CLIPPED_PART else outside
+            for extreme, small_extreme, outside in (
+                (smallest, small.min(), -math.inf),
+                (largest, small.max(), math.inf),
+            )
+        )
+        power = small @ _cosines()
+        means = power[:, 0] / SIDE
+        power *= power
+        power[:, 0] = 0
+        unit = typical * span
+        on, off = (_sparsity(blocks[:, 0], middle, unit) for blocks in self.blocks)
+        return Tiles(
+            power=power,
+            means=means,
+            places=self.places,
+            unit=unit,
+            clipped=(clipped[0], clipped[1]),
+            reach=self.reach,
+            # Compression rounds many coefficients to zero.
+            compressed=math.log(on / off) > _SPARSER,
+        )
+
+
+def tiles_of(image: NDArray[Any], valid: Mask | None = None) -> Tiles | None:
+    """Return the tiles of a grey image, or None if it is constant or smaller than a tile."""
+    seen = glimpse_of(image, valid)
+    return None if seen is None else seen.measured()
+
+
+def glimpse_of(plane: NDArray[Any], valid: Mask | None = None) -> Glimpse | None:
+    """Return the pixels of a plane that are looked at, or None if no tile is valid.
+
+    Parameters
+    ----------
+    plane : ndarray
+        Grey values, (row, column) or (row, column, sample).
+    valid : array of bool, optional
+        True at valid pixels.
+    """
+    if min(plane.shape[:2]) < SIDE:
+        return None
+    image = plane[..., None] if plane.ndim == 2 else plane
+    squares = sliding_window_view(image, (SIDE, SIDE), axis=(0, 1))
+    whole = None if valid is None else whole_squares(valid, SIDE)
+    count = math.prod(squares.shape[:2]) if whole is None else int(whole.sum())
+    if count == 0:
+        return None
+    step = math.ceil(math.sqrt(count / _MOST_TILES)) | 1
+    if whole is None:
+        places = np.ones([len(range(0, length, step)) for length in squares.shape[:2]], np.bool_)
+    else:
+        step = max(step, math.ceil(math.sqrt(whole.size / _MOST_PLACES)) | 1)
+        while step > 1 and whole[::step, ::step].sum() < min(count, _FEWEST_TILES):
+            step -= 2
+        places = whole[::step, ::step]
+    return Glimpse(
+        tiles=_chosen(squares[::step, ::step], places),
+        places=places,
+        reach=-(-SIDE // step),
+        blocks=(_blocks(squares, whole, 0), _blocks(squares, whole, SIDE // 2)),
+    )
+
+
+def whole_squares(valid: Mask, side: int) -> Mask:
+    """Return which squares have valid pixels only, by their first row and column."""
+    rows, columns = (max(length - side + 1, 0) for length in valid.shape)
+    high = valid[:rows].copy()
+    for k in range(1, side):
+        high &= valid[k : k + rows]
+    whole = high[:, :columns].copy()
+    for k in range(1, side):
+        whole &= high[:, k : k + columns]
+    return whole
+
+
+def _chosen(squares: NDArray[Any], places: Mask | None) -> NDArray[Any]:
+    """Return squares at some places, or at all, as rows: (square, sample, 64)."""
+    samples = squares.shape[2]
+    found = squares if places is None or places.all() else squares[places]
+    return found.reshape(-1, samples, SIDE**2)
+
+
+def _blocks(squares: NDArray[Any], whole: Mask | None, first: int) -> NDArray[Any]:
+    """Return blocks of 8 x 8 pixels that begin in some row and column; none if they are few.
+
+    In a JPEG file that was not cropped the blocks begin in the first row and column.
+    """
+    squares = squares[first::SIDE, first::SIDE]
+    places = None if whole is None else whole[first::SIDE, first::SIDE]
+    count = math.prod(squares.shape[:2]) if places is None else int(places.sum())
+    if count < _FEWEST_BLOCKS:
+        return _chosen(squares[:0], None)
+    step = max(1, math.isqrt(count // _MOST_BLOCKS))
+    chosen = None if places is None else places[::step, ::step]
+    return _chosen(squares[::step, ::step], chosen)
+
+
+def _mixed(values: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum over the second axis with weights."""
+    return np.asarray(np.tensordot(values.astype(np.float64), weights, axes=([1], [0])))
+
+
+def _sparsity(blocks: NDArray[Any], middle: float, unit: float) -> float:
+    """Return the root mean square of high cosine coefficients over their mean absolute value."""
+    if not len(blocks):
+        return 1.0
+    values = (blocks.astype(np.float64) - middle) / unit
+    high = np.abs((values.astype(np.float32) @ _cosines())[:, _HIGH])
+    means = high.mean(axis=0)
+    present = means > 0
+    if not present.any():
+        return 1.0
+    return float(np.mean(np.sqrt(np.mean(high * high, axis=0))[present] / means[present]))
+
+
+def _energies(power: Floats) -> Any:
+    """Return the mean over all coefficients but the first."""
+    return power.sum(axis=-1) / (SIDE**2 - 1)
+
+
+def _sum_of_neighbours(values: NDArray[Any], reach: int) -> NDArray[Any]:
+    """Return the sum of the four tiles at a distance, reflected at the border."""
+    wide = np.pad(values, reach, mode="reflect")
+    inner = slice(reach, -reach)
+    total = wide[: -2 * reach, inner] + wide[2 * reach :, inner]
+    return np.asarray(total + wide[inner, : -2 * reach] + wide[inner, 2 * reach :])
+
+
+@cache
+def _cosines() -> NDArray[np.float32]:
+    """Return the cosine transform of an 8 x 8 tile as a matrix for rows of 64 values."""
+    k = np.arange(SIDE)
+    matrix = np.sqrt(2 / SIDE) * np.cos(np.pi * (k + 0.5) * k[:, None] / SIDE)
+    matrix[0] /= np.sqrt(2)
+    return np.asarray(np.kron(matrix, matrix).T, np.float32).copy()

@@ -1,0 +1,229 @@
+"""Noise that is not white, and images of any grey range."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+from integrodiff import NoiseLevelWarning, denoise, estimate_sigma, load_model
+from integrodiff.arrays import array_image
+from integrodiff.grey_range import operating_level
+from integrodiff.noise.levels import NoiseLevels, given_levels, levels_of_spectrum, white
+from integrodiff.request import Request, ResolvedChannel, resolve
+
+
+@pytest.fixture(scope="module")
+def camera() -> NDArray[np.float64]:
+    from skimage.data import camera
+
+    image: NDArray[np.float64] = camera()[100:292, 100:292].astype(np.float64)
+    return image
+
+
+def blurred_noise(shape: tuple[int, int], level: float, blur: float) -> NDArray[np.float64]:
+    noise = gaussian_filter(np.random.default_rng(0).normal(size=shape), blur, mode="wrap")
+    return np.asarray(level * noise / noise.std())
+
+
+def jpeg(image: NDArray[np.float64], quality: int) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    file = io.BytesIO()
+    eight_bits = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    Image.fromarray(eight_bits).save(file, "JPEG", quality=quality)
+    return np.asarray(Image.open(file))
+
+
+def psnr(image: NDArray[Any], clean: NDArray[np.float64]) -> float:
+    return float(10 * np.log10(255**2 / np.mean((image.astype(np.float64) - clean) ** 2)))
+
+
+def channel_of(image: NDArray[Any], **arguments: Any) -> ResolvedChannel:
+    request = Request(model=load_model("iad-plus"), **arguments)
+    (channel,) = resolve(request, array_image(image)).channels
+    return channel
+
+
+class TestEstimates:
+    @pytest.mark.parametrize("level", [5.0, 20.0])
+    def test_white_noise_is_white(self, camera: NDArray[np.float64], level: float) -> None:
+        noise = np.random.default_rng(0).normal(0, level, camera.shape)
+        (found,) = channel_of(camera + noise).noise
+        assert found.is_white
+        assert found.sigma == pytest.approx(level, rel=0.1)
+
+    @pytest.mark.parametrize("blur", [0.5, 0.7, 1.0])
+    def test_blurred_noise(self, camera: NDArray[np.float64], blur: float) -> None:
+        image = camera + blurred_noise(camera.shape, 20, blur)
+        channel = channel_of(image)
+        (found,) = channel.noise
+        assert not found.is_white
+        assert found.levels[0] < found.levels[-1]
+        assert float(estimate_sigma(image)) == pytest.approx(20, rel=0.2)
+        assert "correlated noise (estimated)" in str(channel)
+
+    @pytest.mark.parametrize("quality", [60, 75, 92])
+    def test_compressed_noise(self, camera: NDArray[np.float64], quality: int) -> None:
+        image = jpeg(camera + np.random.default_rng(0).normal(0, 20, camera.shape), quality)
+        assert float(estimate_sigma(image)) == pytest.approx(20, rel=0.2)
+
+    @pytest.mark.parametrize("blur", [0.5, 1.0])
+    def test_denoising_is_close_to_the_best_level(
+        self, camera: NDArray[np.float64], blur: float
+    ) -> None:
+        image = camera + blurred_noise(camera.shape, 20, blur)
+        best = max(psnr(denoise(image, s, data_range=255), camera) for s in (15, 20, 25, 30, 40))
+        assert psnr(denoise(image), camera) > best - 0.5
+
+    def test_doubt_is_said(self) -> None:
+        texture = blurred_noise((96, 96), 60, 4)
+        image = texture + np.random.default_rng(1).normal(0, 2, texture.shape)
+        with pytest.warns(NoiseLevelWarning, match="is doubtful: no part .* give sigma"):
+            denoise(image)
+
+
+class TestLevels:
+    def test_spectrum_of_white_noise(self) -> None:
+        found = levels_of_spectrum(np.full((20, 30), 20 * 30 * 49.0))
+        assert found.is_white
+        assert found.effective == pytest.approx(7)
+
+    def test_spectrum_agrees_with_what_gradients_see(self) -> None:
+        """The level at a scale is the gradient of smoothed noise over that of white noise."""
+        from integrodiff.stages import HaarGradient, blur
+
+        shape = (256, 256)
+        power = np.exp(
+            -2 * 0.8**2 * (2 - np.add.outer(*[np.cos(2 * np.pi * np.fft.fftfreq(256))] * 2))
+        )
+        found = levels_of_spectrum(100 * power * power.size)
+        white_noise = np.random.default_rng(0).normal(0, 10, shape)
+        noise = np.fft.ifft2(np.fft.fft2(white_noise) * np.sqrt(power)).real
+        operator = HaarGradient(theta=0.25)
+        for scale in (0.35, 1.1, 2.0):
+            seen = [
+                np.sqrt(np.mean(smoothed * operator.adjoint(operator.forward(smoothed))))
+                for smoothed in (blur(image[None], scale) for image in (noise, white_noise))
+            ]
+            assert found.at(scale) / 10 == pytest.approx(seen[0] / seen[1], rel=0.05)
+
+    def test_given_levels(self) -> None:
+        found = given_levels({2: 20, 0.5: 5})
+        assert (found.at(0.1), found.at(0.5), found.at(9)) == pytest.approx((5, 5, 20))
+        assert found.at(1) == pytest.approx(10)
+        assert given_levels({1: 7}) == NoiseLevels((1.0,), (7.0,))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"sigma": {}}, "at least one scale"),
+            ({"sigma": {0: 3}}, "scale of sigma must be positive"),
+            ({"sigma": {1: -3}}, "sigma must not be negative"),
+            ({"sigma": {1: 0, 2: 3}}, "above zero"),
+            ({"noise_psd": np.ones(3)}, "must be a matrix"),
+            ({"noise_psd": -np.ones((3, 3))}, "nonnegative"),
+            ({"noise_psd": np.ones((3, 3)), "sigma": 3}, "not both"),
+            ({"noise_psd": np.ones((3, 3)), "noise": "poisson"}, "Gaussian noise"),
+        ],
+    )
+    def test_refused(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            denoise(np.zeros((30, 30)), **arguments)
+
+    def test_equal_levels_are_one_level(self, camera: NDArray[np.float64]) -> None:
+        image = camera[:64, :64]
+        expected = denoise(image, 20, data_range=255)
+        psd = np.full((64, 64), 400.0 * 64 * 64)
+        np.testing.assert_array_equal(denoise(image, {1: 20, 3: 20}, data_range=255), expected)
+        found = denoise(image, noise_psd=psd, data_range=255)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+    def test_contrasts_follow_the_levels(self) -> None:
+        model = load_model("iad-plus")
+        plain, changed = model.evolution(20), model.evolution(20, lambda scale: 1 + scale)
+        assert changed.tau == plain.tau
+        for before, after in zip(plain.all_terms(), changed.all_terms(), strict=True):
+            assert after.coupling == before.coupling
+            pairs = zip(before.diffusivity.contrasts, plain.scales, strict=True)
+            expected = [contrast * (1 + scale) for contrast, scale in pairs]
+            assert after.diffusivity.contrasts == pytest.approx(expected)
+
+
+class TestUnits:
+    """The unit of grey values, an offset and the dtype do not change what is done."""
+
+    @settings(max_examples=25, deadline=None)
+    @given(
+        st.floats(-6, 6),
+        st.floats(-3, 3),
+        st.sampled_from([5.0, 20.0, 60.0]),
+        st.sampled_from([None, 0.0, 0.6]),
+    )
+    def test_factor_and_offset(
+        self, exponent: float, offset: float, level: float, blur: float | None
+    ) -> None:
+        """With a given level (blur None), or with an estimated one."""
+        factor = 10.0**exponent
+        y, x = np.mgrid[:48, :48]
+        clean = 100 + 60.0 * (np.hypot(y - 20, x - 25) < 12)
+        image = clean + blurred_noise(clean.shape, level, blur or 0.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseLevelWarning)
+            sigmas = (None, None) if blur is not None else (level, level * factor)
+            expected = denoise(image, sigmas[0], exact=True)
+            found = denoise(factor * (image + 255 * offset), sigmas[1], exact=True)
+        np.testing.assert_allclose(found / factor - 255 * offset, expected, atol=1e-4 * level)
+
+    @pytest.mark.parametrize("exponent", [-200, -20, 3, 40])
+    def test_powers_of_two_change_no_bit(self, exponent: int, camera: NDArray[np.float64]) -> None:
+        image = camera[:64, :64] + np.random.default_rng(0).normal(0, 10, (64, 64))
+        factor = 2.0**exponent
+        np.testing.assert_array_equal(denoise(factor * image) / factor, denoise(image))
+
+    @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64, np.float32, np.float64])
+    def test_dtypes(self, dtype: Any, camera: NDArray[np.float64]) -> None:
+        noisy = camera[:96, :96] + np.random.default_rng(0).normal(0, 15, (96, 96))
+        image = np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
+        expected = denoise(image, as_float=True)
+        for factor in (1, 100):
+            found = denoise(image.astype(dtype) * dtype(factor), as_float=True) / factor
+            np.testing.assert_allclose(found, expected, atol=0.02)
+
+    def test_scientific_images_need_no_range_and_cause_no_warning(
+        self, camera: NDArray[np.float64]
+    ) -> None:
+        noise = np.random.default_rng(0).normal(0, 12, camera.shape)
+        hounsfield = (-1000 + 4 * (camera + noise)).astype(np.int16)
+        tenth = (0.1 * 257 * (camera + noise) + 400).clip(0).astype(np.uint16)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            results = [(denoise(hounsfield, as_float=True) + 1000) / 4]
+            results.append((denoise(tenth, as_float=True) - 400) / 25.7)
+            expected = denoise((camera + noise).astype(np.float32))
+        for result in results:
+            assert psnr(result, camera) > psnr(expected, camera) - 0.1
+
+    def test_hot_pixel(self, camera: NDArray[np.float64]) -> None:
+        image = camera + np.random.default_rng(0).normal(0, 12, camera.shape)
+        expected = denoise(image)
+        image[50, 60] = 1e6
+        found = denoise(image)
+        far = np.hypot(*np.meshgrid(np.arange(192) - 60, np.arange(192) - 50)) > 60
+        assert psnr(found[far], expected[far]) > 45
+
+    def test_operating_levels(self) -> None:
+        assert operating_level(0.0, (10, 60)) == pytest.approx(51)
+        assert operating_level(1e9, (10, 60)) == pytest.approx(2)
+        assert 2 < operating_level(0.5, (10, 60)) < 51
+        assert operating_level(0.0, ()) == 255
+
+    def test_white_levels_have_no_shape(self) -> None:
+        assert white(3.0).relative(5.0) == 1.0
