@@ -59,8 +59,8 @@ def operating_level(structure: float, trained: Sequence[float]) -> float:
 def structure_over_noise(energies: NDArray[np.float64], sigma: float) -> float:
     """Return the typical standard deviation of small tiles, without noise, over the noise level.
 
-    ``energies`` are the variances of the tiles, in the squared unit of ``sigma``. The mean is one of
-    square roots: a few strong edges, as of bones in air, or hot pixels have little weight.
+    ``energies`` are the variances of the tiles, in the squared unit of ``sigma``. The mean is one
+    of square roots: a few strong edges, as of bones in air, or hot pixels have little weight.
     """
     ratios = np.sqrt(np.maximum(energies / sigma**2 - 1, 0.0))
     usual = np.minimum(ratios, np.quantile(ratios, _USUAL))

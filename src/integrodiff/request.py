@@ -35,7 +35,7 @@ from integrodiff.errors import NoiseLevelWarning, NotFiniteError, SliceBySliceWa
 from integrodiff.grey_range import operating_level, stabilised_range, structure_over_noise
 from integrodiff.layout import Layout
 from integrodiff.models import Model
-from integrodiff.noise.level import estimate_levels, estimate_poisson_gaussian
+from integrodiff.noise.level import estimate_levels, estimate_poisson_gaussian, require_size
 from integrodiff.noise.levels import (
     NoiseLevels,
     given_levels,
@@ -46,7 +46,7 @@ from integrodiff.noise.levels import (
 )
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
-from integrodiff.noise.spectrum import tiles_of
+from integrodiff.noise.spectrum import SIDE, tiles_of
 from integrodiff.stages import Evolution
 
 Noise: TypeAlias = (
@@ -349,11 +349,11 @@ class _Survey:
         if photons is not None:
             samples = photons.stabilise(samples.astype(computing_dtype(plane.dtype)))
         estimates = self._request.estimates and photons is None
-        if not self._is_identity:
-            if estimates:
-                self._originals.append([estimate_levels(s, tiles_of(s)) for s in samples])
-            samples = np.tensordot(self._matrix, samples.astype(np.float64), axes=1)
-        self._seen.append([_seen(sample, estimates=estimates) for sample in samples])
+        if estimates:
+            require_size(samples)
+        if estimates and not self._is_identity:
+            self._originals.append([estimate_levels(tiles_of(sample)) for sample in samples])
+        self._seen.append([_seen(samples, row, estimates=estimates) for row in self._matrix])
 
     def resolved(self, given: tuple[NoiseLevels, ...] | None, layout: Layout) -> ResolvedChannel:
         """Return the resolved channel; ``given`` is the noise of the samples, if known."""
@@ -443,16 +443,23 @@ class _Seen(NamedTuple):
     unit: float
 
 
-def _seen(sample: NDArray[Any], *, estimates: bool) -> _Seen:
-    """Measure the structure of a sample and, if asked for, its noise."""
-    tiles = tiles_of(sample)
-    noise = estimate_levels(sample, tiles) if estimates else white(0.0)
+def _seen(samples: NDArray[Any], weights: NDArray[np.float64], *, estimates: bool) -> _Seen:
+    """Measure the structure of a weighted sum of samples and, if asked for, its noise."""
+    (used,) = np.nonzero(weights)
+    if len(used) == 1 and weights[used[0]] == 1:
+        tiles = tiles_of(samples[used[0]])
+    else:
+        tiles = tiles_of(samples, weights.tolist())
+    noise = estimate_levels(tiles) if estimates else white(0.0)
     if tiles is not None:
         return _Seen(noise, tiles.energies, tiles.unit)
-    span = float(sample.max()) - float(sample.min())
+    if min(samples.shape[1:]) >= SIDE:
+        return _Seen(noise, np.zeros(1), 1.0)
+    sample = np.tensordot(weights, samples.astype(np.float64), axes=1)
+    span = float(np.ptp(sample))
     if span == 0:
         return _Seen(noise, np.zeros(1), 1.0)
-    return _Seen(noise, np.array([np.var(sample / span, dtype=np.float64)]), span)
+    return _Seen(noise, np.array([np.var(sample / span)]), span)
 
 
 def _at_least(found: NoiseLevels, level: float, shape: NoiseLevels) -> NoiseLevels:

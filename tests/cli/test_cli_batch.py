@@ -62,8 +62,9 @@ def test_a_file_of_a_folder_is_denoised_as_by_itself(folder: Path, tmp_path: Pat
     assert f"note: {folder}: skipped, not images by their extension: 1 (" in result.stderr
     denoise(folder / "b.tif", tmp_path / "single.tif")
     assert (tmp_path / "single.tif").read_bytes() == (out / "b.tif").read_bytes()
-    quiet = denoise(folder, tmp_path / "quiet", "--quiet").stderr.splitlines()
-    assert [line.split(":")[0] for line in quiet] == ["note", "warning"]
+    options = ("--quiet", "--data-range", 65535)
+    quiet = denoise(folder, tmp_path / "quiet", *options).stderr.splitlines()
+    assert [line.split(":")[0] for line in quiet] == ["note", "warning", "warning"]
 
 
 @pytest.mark.usefixtures("one_process")
@@ -209,7 +210,7 @@ def test_a_pipe_among_the_files_is_refused_at_once(folder: Path, tmp_path: Path)
 
 def test_report_about_one_file(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "o.tif"
-    result = denoise(folder / "b.tif", out, "--json", "-", "--quiet")
+    result = denoise(folder / "b.tif", out, "--json", "-", "--quiet", "--data-range", 65535)
     (entry,) = json.loads(result.stdout)["files"]
     assert entry["noise"] == {"sigma": [20.0], "estimated": False}
     assert len(entry["warnings"]) == result.stderr.count("warning: ") == 1

@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 from integrodiff._checks import finite_number
 from integrodiff.arrays import array_image
 from integrodiff.errors import NotFiniteError
-from integrodiff.noise.levels import NoiseLevels, measured_levels, white
+from integrodiff.noise.levels import NoiseLevels, measured_levels
 from integrodiff.noise.photons import PoissonGaussian
 from integrodiff.noise.spectrum import Tiles, tiles_of
 
@@ -154,22 +154,26 @@ def _checked(image: ArrayLike, channel_axis: int | None) -> NDArray[Any]:
 
 def _sigma_of(image: NDArray[Any]) -> float:
     """Estimate the noise level of one channel."""
-    return estimate_levels(image, tiles_of(image)).sigma
+    require_size(image)
+    return estimate_levels(tiles_of(image)).sigma
 
 
-def estimate_levels(image: NDArray[Any], tiles: Tiles | None) -> NoiseLevels:
-    """Estimate the noise levels of a grey image from its tiles.
+def estimate_levels(tiles: Tiles | None) -> NoiseLevels:
+    """Estimate the noise levels of an image from its tiles; zero if there are none."""
+    return measured_levels(None if tiles is None else tiles.noise())
+
+
+def require_size(image: NDArray[Any]) -> None:
+    """Refuse images that are too small for an estimate, unless they are constant.
 
     Raises
     ------
     ValueError
-        If the image is too small.
+        With the size; the last two axes are rows and columns.
     """
-    if min(image.shape) < _SMALLEST_IMAGE:
-        if image.min() == image.max():
-            return white(0.0)
-        raise ValueError(_too_small(image.shape))
-    return measured_levels(None if tiles is None else tiles.noise())
+    shape = image.shape[-2:]
+    if min(shape) < _SMALLEST_IMAGE and image.min() != image.max():
+        raise ValueError(_too_small(shape))
 
 
 def _too_small(shape: tuple[int, ...]) -> str:

@@ -16,6 +16,7 @@ file are met in all positions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -37,6 +38,8 @@ _OUTLIER = 3.0
 # The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
 _CLIPPED_PART = 0.002
 _CLIPPED_REACH, _CLIPPED_ROUNDS = 2.0, 2
+# More than this factor of the noise level is not lost where noise is clipped.
+_CLIPPED_LOSS = 3.0
 # Of what part the coefficients of a compressed image are sparser in its blocks, as a logarithm.
 _SPARSER = 0.1
 _FEWEST_BLOCKS, _MOST_BLOCKS = 9, 1024
@@ -65,6 +68,8 @@ class Measurement:
         flat.
     compressed : bool
         Whether the image was compressed in blocks, as JPEG files are.
+    count : float
+        Number of tiles in the image that do not overlap.
     """
 
     power: NDArray[np.float64]
@@ -72,6 +77,7 @@ class Measurement:
     spread: float
     structure: float
     compressed: bool
+    count: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +122,14 @@ class Tiles:
         found = self._measured(energies, usable)
         if np.isfinite(self.clipped).any():
             for _ in range(_CLIPPED_ROUNDS):
-                inside = usable & self._unclipped(math.sqrt(_energies(found.power.ravel())))
-                if inside.sum() >= _FEWEST_CHOSEN:
-                    found = self._measured(energies, inside)
+                level = math.sqrt(_energies(found.power.ravel()))
+                inside = usable & self._unclipped(level)
+                if inside.sum() < _FEWEST_CHOSEN:
+                    break
+                again = self._measured(energies, inside)
+                if math.sqrt(_energies(again.power.ravel())) > _CLIPPED_LOSS * level:
+                    break  # no flat tile is left
+                found = again
         return found
 
     def _unclipped(self, sigma: float) -> NDArray[np.bool_]:
@@ -148,18 +159,28 @@ class Tiles:
             spread=spread,
             structure=structure,
             compressed=self.compressed,
+            count=own.size / self.reach**2,
         )
 
 
-def tiles_of(image: NDArray[Any]) -> Tiles | None:
-    """Return the tiles of a grey image, or None if it is constant or smaller than a tile."""
-    if min(image.shape) < SIDE:
+def tiles_of(image: NDArray[Any], weights: Sequence[float] | None = None) -> Tiles | None:
+    """Return the tiles of a grey image, or None if it is constant or smaller than a tile.
+
+    Parameters
+    ----------
+    image : ndarray
+        (row, column), or with weights (sample, row, column).
+    weights : sequence of float, optional
+        The image is the sum of the samples with these weights, which is computed only where needed.
+    """
+    samples = image[None] if weights is None else image
+    if min(samples.shape[1:]) < SIDE:
         return None
-    height, width = (length - SIDE + 1 for length in image.shape)
+    height, width = (length - SIDE + 1 for length in samples.shape[1:])
     step = math.ceil(math.sqrt(height * width / _MOST_TILES)) | 1
-    seen = sliding_window_view(image, (SIDE, SIDE))[::step, ::step]
+    seen = _windows(samples, weights, 0, step)
     grid = seen.shape[:2]
-    values = seen.reshape(-1, SIDE**2).astype(np.float64)
+    values = seen.reshape(-1, SIDE**2)
     middle = float(np.median(values[:, 0]))
     values -= middle
     smallest, largest = float(values.min()), float(values.max())
@@ -188,29 +209,47 @@ def tiles_of(image: NDArray[Any]) -> Tiles | None:
         unit=typical * span,
         clipped=(clipped[0], clipped[1]),
         reach=-(-SIDE // step),
-        compressed=_is_compressed(image, middle, typical * span),
+        compressed=_is_compressed(samples, weights, middle, typical * span),
     )
 
 
-def _is_compressed(image: NDArray[Any], middle: float, unit: float) -> bool:
+def _windows(
+    samples: NDArray[Any], weights: Sequence[float] | None, first: int, step: int
+) -> NDArray[np.float64]:
+    """Return windows of the weighted sum of samples, (row, column, 8, 8), in new memory."""
+    windows = sliding_window_view(samples, (SIDE, SIDE), axis=(1, 2))[:, first::step, first::step]
+    total: NDArray[np.float64] = windows[0].astype(np.float64)
+    if weights is None:
+        return total
+    total *= weights[0]
+    for weight, window in zip(weights[1:], windows[1:], strict=True):
+        total += weight * window
+    return total
+
+
+def _is_compressed(
+    samples: NDArray[Any], weights: Sequence[float] | None, middle: float, unit: float
+) -> bool:
     """Whether cosine coefficients are sparser in blocks of 8 x 8 than between them.
 
     Compression rounds many of them to zero. The blocks begin in the first row and column, as in a
     JPEG file that was not cropped.
     """
-    on, off = (_sparsity(image[first:, first:], middle, unit) for first in (0, SIDE // 2))
+    rows, columns = (length // SIDE - 1 for length in samples.shape[1:])
+    if rows * columns < _FEWEST_BLOCKS:
+        return False
+    step = SIDE * max(1, math.isqrt(rows * columns // _MOST_BLOCKS))
+    on, off = (
+        _sparsity((_windows(samples, weights, first, step) - middle) / unit)
+        for first in (0, SIDE // 2)
+    )
     return math.log(on / off) > _SPARSER
 
 
-def _sparsity(image: NDArray[Any], middle: float, unit: float) -> float:
+def _sparsity(blocks: NDArray[np.float64]) -> float:
     """Return the root mean square of high cosine coefficients over their mean absolute value."""
-    rows, columns = (length // SIDE for length in image.shape)
-    if rows * columns < _FEWEST_BLOCKS:
-        return 1.0
-    step = max(1, math.isqrt(rows * columns // _MOST_BLOCKS))
-    blocks = sliding_window_view(image, (SIDE, SIDE))[:: SIDE * step, :: SIDE * step]
-    values = (blocks.reshape(-1, SIDE**2).astype(np.float64) - middle) / unit
-    high = np.abs((values.astype(np.float32) @ _cosines())[:, _HIGH])
+    values = blocks.reshape(-1, SIDE**2).astype(np.float32)
+    high = np.abs((values @ _cosines())[:, _HIGH])
     means = high.mean(axis=0)
     present = means > 0
     if not present.any():
