@@ -47,6 +47,7 @@ _LOWER_RISE = 0.6
 _WHITE_UP_TO, _CORRELATED_FROM = 0.09, 0.17
 _DOUBT_BY_STRUCTURE, _DOUBT_BY_REST, _DOUBT_BY_SPREAD = 0.1, 0.2, 0.8
 _USUAL_SPREAD = 1.45
+_DOUBT_BY_SIZE, _USUAL_DOUBT = 3.0, 0.125
 # Noise that grows towards high frequencies, as after sharpening.
 _SHARPENED_FROM, _SHARPENED_SURELY = 0.2, 0.35
 
@@ -246,8 +247,8 @@ def _correlated_share(power: NDArray[np.float64], measured: Measurement, left: f
     """Return 0 for white noise, 1 for correlated noise, and something between if unclear.
 
     The more structure there is in a typical part of the image compared with the noise, the more
-    was ``left`` of it in the flattest parts, and the more these differ from each other, the more
-    evidence it takes, unless the image is known to be compressed.
+    was ``left`` of it in the flattest parts, the more these differ from each other, and the smaller
+    the image is, the more evidence it takes, unless the image is known to be compressed.
     """
     bands = [_band(power, band) for band in (_TOP, _MIDDLE, _NEXT)]
     if min(bands) == 0:
@@ -258,6 +259,7 @@ def _correlated_share(power: NDArray[np.float64], measured: Measurement, left: f
     evidence = to_middle + _LOWER_RISE * to_lower
     if measured.compressed:
         return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
+    evidence -= max(_DOUBT_BY_SIZE / math.sqrt(measured.count) - _USUAL_DOUBT, 0.0)
     evidence -= _DOUBT_BY_STRUCTURE * math.log(max(measured.structure, 1.0))
     evidence -= _DOUBT_BY_REST * math.log(max(left, 1.0))
     evidence -= _DOUBT_BY_SPREAD * max(measured.spread - _USUAL_SPREAD, 0.0)

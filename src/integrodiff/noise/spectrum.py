@@ -45,6 +45,8 @@ _FEWEST_TILES = 256
 # The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
 _CLIPPED_PART = 0.002
 _CLIPPED_REACH, _CLIPPED_ROUNDS = 2.0, 2
+# More than this factor of the noise level is not lost where noise is clipped.
+_CLIPPED_LOSS = 3.0
 # Of what part the coefficients of a compressed image are sparser in its blocks, as a logarithm.
 _SPARSER = 0.1
 _FEWEST_BLOCKS, _MOST_BLOCKS = 9, 1024
@@ -73,6 +75,8 @@ class Measurement:
         flat.
     compressed : bool
         Whether the image was compressed in blocks, as JPEG files are.
+    count : float
+        Number of tiles in the image that do not overlap.
     """
 
     power: NDArray[np.float64]
@@ -80,6 +84,7 @@ class Measurement:
     spread: float
     structure: float
     compressed: bool
+    count: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +108,8 @@ class Tiles:
         Number of tiles from one to the next that does not overlap with it.
     compressed : bool
         Whether the image was compressed in blocks, as JPEG files are.
+    count : float
+        Number of tiles in the image that do not overlap.
     """
 
     power: Floats
@@ -127,9 +134,14 @@ class Tiles:
         found = self._measured(energies, usable)
         if np.isfinite(self.clipped).any():
             for _ in range(_CLIPPED_ROUNDS):
-                inside = usable & self._unclipped(math.sqrt(_energies(found.power.ravel())))
-                if inside.sum() >= _FEWEST_CHOSEN:
-                    found = self._measured(energies, inside)
+                level = math.sqrt(_energies(found.power.ravel()))
+                inside = usable & self._unclipped(level)
+                if inside.sum() < _FEWEST_CHOSEN:
+                    break
+                again = self._measured(energies, inside)
+                if math.sqrt(_energies(again.power.ravel())) > _CLIPPED_LOSS * level:
+                    break  # no flat tile is left
+                found = again
         return found
 
     def _unclipped(self, sigma: float) -> NDArray[np.bool_]:
@@ -159,6 +171,7 @@ class Tiles:
             spread=spread,
             structure=structure,
             compressed=self.compressed,
+            count=own.size / self.reach**2,
         )
 
     def _mean_of_neighbours(self, values: Floats) -> Floats:
