@@ -185,6 +185,7 @@ def test_messages_of_other_commands_cannot_be_forged(tmp_path: Path) -> None:
         assert not set(done.stderr) & set("\x1b\x07\r\u202e\u2028"), words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["$x_{$.png", "a$\\frac$b$.png", "$$.png", "\\$.png", FORGED])
 def test_explain_draws_every_name(tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")
@@ -268,6 +269,7 @@ def nested(folder: Path, depth: int, name: str) -> None:
 # ---- what is no file ----
 
 
+@pytest.mark.slow
 def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
     good = picture(tmp_path / "good.png")
     for suffix in (".png", ".json", ".npy"):

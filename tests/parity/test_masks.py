@@ -226,6 +226,7 @@ def test_the_nonnegativity_scheme_does_not_overshoot_on_any_mask(
     assert abs(change.sum()) <= 1e-9 * max(1.0, np.abs(change).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODEL_NAMES)
 @pytest.mark.parametrize("sigma", [3.0, 25.0, 80.0])
 def test_steps_are_cut_or_divided(name: str, sigma: float) -> None:
@@ -246,6 +247,7 @@ def test_steps_are_cut_or_divided(name: str, sigma: float) -> None:
 ENGINES_WITH_MASKS = [name for name in ("torch", "native") if ENGINES[name].unavailable() is None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["eed", "iid", "iad-plus", "iad-deep"])
 @pytest.mark.parametrize("shape", [(13, 18), (1, 9), (9, 1), (70, 5)])
 def test_engines_agree(name: str, shape: tuple[int, int]) -> None:
@@ -280,6 +282,7 @@ def test_the_compiled_engine_integrates_beside_holes(order: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=0.05)
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("name", ["iad", "iad-deep"])
 def test_neither_instruction_set_nor_threads_nor_invalid_values_count(name: str) -> None:
@@ -311,6 +314,7 @@ def test_the_compiled_engine_has_one_scheme_for_masks() -> None:
         )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     drawn=MASKS,

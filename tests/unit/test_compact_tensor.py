@@ -172,7 +172,7 @@ def test_continuous_in_the_integration_scale() -> None:
     np.testing.assert_allclose(found[4], found[3], atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_with_integration_scales_that_depend_on_the_noise() -> None:
     pytest.importorskip("torch")
     from integrodiff.learning import CleanImages, Parameterisation, TorchLineariser

@@ -273,6 +273,7 @@ def test_tensors_are_for_orders_one_and_two() -> None:
             HigherDerivatives(order).outer_product([np.zeros((1, 1))] * (order + 1))
 
 
+@pytest.mark.slow
 def test_derivatives_in_torch() -> None:
     torch = pytest.importorskip("torch")
     image = torch.tensor(noisy((1, 6, 7)))

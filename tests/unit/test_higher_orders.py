@@ -250,7 +250,7 @@ def test_model_files_keep_everything() -> None:
     assert model_from_json(model_to_json(model)) == model
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tangents_equal_finite_differences_and_compiled_ones() -> None:
     pytest.importorskip("torch")
     from integrodiff.learning import CleanImages, Parameterisation, TorchLineariser

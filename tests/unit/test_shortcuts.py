@@ -153,6 +153,7 @@ def test_memory_is_used_again_for_other_shapes() -> None:
         np.testing.assert_array_equal(process(image), wanted)
 
 
+@pytest.mark.long
 @needs_native
 @pytest.mark.parametrize("name", ["iad", "iad-full", "iad-plus"])
 def test_psnr_on_bsds500(name: str) -> None:
