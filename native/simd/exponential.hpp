@@ -57,34 +57,13 @@ struct Rate {
     explicit Rate(double contrast)
         : factor(static_cast<Real>(-log2_of_e / (2 * contrast * contrast))),
           largest(Format<Real>::lowest / factor) {}
-
-    // Larger numbers mu may count as this one, far beyond `largest`, for the shortcut: then the
-    // fraction of the exponent, which rounding makes larger than a half, is still small enough.
-    Real most() const { return static_cast<Real>(-1e12) / factor; }
 };
-
-// 2^f for f from -1/2 to 1/2, with a relative error of 3e-6.
-template <class Real>
-inline Packed<Real> power_of_fraction(Packed<Real> f) {
-    Packed<Real> p = multiply_add(f, broadcast(Real(0.00958285)), broadcast(Real(0.05590643)));
-    p = multiply_add(p, f, broadcast(Real(0.24024099)));
-    p = multiply_add(p, f, broadcast(Real(0.69312419)));
-    return multiply_add(p, f, broadcast(Real(1)));
-}
 
 // g(mu) for nonnegative numbers. NaN stays NaN.
 template <class Real, Accuracy accuracy>
 inline Packed<Real> gate_of(const Rate<Real> &rate, Packed<Real> mu) {
     using F = Format<Real>;
     const Packed<Real> shifter = broadcast(F::shifter), factor = broadcast(rate.factor);
-#if defined(__AVX512F__)
-    if constexpr (accuracy == Accuracy::shortcut && sizeof(Real) == 4) {
-        // Exponents that are too small become zero by themselves, if the fraction stays finite.
-        const Packed<Real> whole = multiply_add(factor, mu, shifter) - shifter;
-        const Packed<Real> f = multiply_add(factor, mu, -whole);
-        return _mm512_scalef_ps(power_of_fraction<Real>(f), whole);
-    }
-#endif
     mu = smaller_of(broadcast(rate.largest), mu);
     // The exponent is a whole number, in the last bits of `moved`, and a fraction from -1/2 to 1/2.
     const Packed<Real> moved = multiply_add(factor, mu, shifter);
@@ -95,7 +74,10 @@ inline Packed<Real> gate_of(const Rate<Real> &rate, Packed<Real> mu) {
         for (int k = F::degree - 1; k >= 0; --k)
             p = multiply_add(p, f, broadcast(Real(powers_of_two_series[k])));
     } else {
-        p = power_of_fraction<Real>(f);
+        p = multiply_add(f, broadcast(Real(0.00958285)), broadcast(Real(0.05590643)));
+        p = multiply_add(p, f, broadcast(Real(0.24024099)));
+        p = multiply_add(p, f, broadcast(Real(0.69312419)));
+        p = multiply_add(p, f, broadcast(Real(1)));
     }
     return from_bits<Real>(bits_of<Real>(p) + (bits_of<Real>(moved) << F::mantissa));
 }

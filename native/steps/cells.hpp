@@ -4,8 +4,6 @@
 // two diagonals of a cell, and twice X and Y are their sum and difference.
 #pragma once
 
-#include <limits>
-
 #include "../simd/exponential.hpp"
 #include "rows.hpp"
 
@@ -94,13 +92,11 @@ template <class Real>
 struct EigenRow {
     Real *smaller, *larger, *cosine, *sine;
 
-    // Eigenvalues count as `most` if they are larger.
-    void set(Index x, const Moments<Real> &j, bool tensor,
-             Real most = std::numeric_limits<Real>::max()) const {
+    void set(Index x, const Moments<Real> &j, bool tensor) const {
         const Eigen<Real> e = Eigen<Real>::of(j, tensor);
-        store(smaller + x, smaller_of(broadcast(most), e.smaller));
+        store(smaller + x, e.smaller);
         if (!tensor) return;
-        store(larger + x, smaller_of(broadcast(most), e.larger));
+        store(larger + x, e.larger);
         store(cosine + x, e.cosine);
         store(sine + x, e.sine);
     }

@@ -80,13 +80,11 @@ struct HessianNumbers {
     std::vector<Index> coupled;      // planes, which J takes with these weights
     std::vector<Real> coupling;
     Kernel<Real> integration{std::vector<double>{1.0}};  // smooths J on the coarse grid
-    Real most = std::numeric_limits<Real>::max();        // eigenvalue that counts
 
     HessianNumbers() = default;
     HessianNumbers(const Term &term, Index channels) : integration(term.integration) {
         for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
             rates.emplace_back(std::sqrt(2.0) * term.contrasts[i]);
-            if (term.flux_weights[i] != 0) most = std::min(most, rates.back().most());
             weights.push_back(static_cast<Real>(term.flux_weights[i]));
             if (term.flux_weights[i] != 0) flowing.push_back(i);
             for (Index c = 0; term.coupling_weights[i] != 0 && c < channels; ++c) {
@@ -109,7 +107,6 @@ struct StepNumbers {
     std::vector<Index> coupled;             // planes, which J takes with these weights
     std::vector<Real> coupling;
     Kernel<Real> integration;               // smooths J; of radius zero if nothing does
-    Real most = std::numeric_limits<Real>::max();  // eigenvalue that counts
     bool second;                            // whether there is a second order
     HessianNumbers<Real> hessian;
 
@@ -122,7 +119,6 @@ struct StepNumbers {
         if (second) hessian = HessianNumbers<Real>(terms[1], channels);
         for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
             fluxes.emplace_back(term.contrasts[i], term.flux_weights[i], theta);
-            if (term.flux_weights[i] != 0) most = std::min(most, fluxes.back().rate.most());
             flows.push_back(term.flux_weights[i] != 0 || (second && terms[1].flux_weights[i] != 0));
             if (flows.back()) {
                 flowing.push_back(i);
@@ -426,7 +422,7 @@ class Tile {
         else
             smooth_for_cells(y);
         const auto decompose = [&](Index x, const Moments<Real> &j) {
-            eigen_.set(x, j, n_->tensor, n_->most);
+            eigen_.set(x, j, n_->tensor);
         };
         if (!integrated) find_coupled_rows(y);
         find_flowing_rows(y, up, down);
@@ -543,7 +539,7 @@ class Tile {
                 interpolate_linearly(f_.hessians[part], next_gated_, part == 2, moments_[part]);
             for (Index x = 0; x < width_; x += lanes<Real>)
                 bending_.set(x, {load(moments_[0] + x), load(moments_[1] + x), load(moments_[2] + x)},
-                             true, n_->hessian.most);
+                             true);
             for (Index i : n_->hessian.flowing)
                 for (Index c = 0; c < s_.channels; ++c)
                     gate_hessian_row(rows_around(at(i, c), next_gated_), bending_,

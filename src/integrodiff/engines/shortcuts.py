@@ -46,7 +46,6 @@ NEGLIGIBLE = 0.02
 
 _SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
 _INTERPOLATION_TAPS = 8
-_WIDEST_RANGE = 1e4  # of contrasts; see Rate::most in native/simd/exponential.hpp
 _NARROWEST_VARIANCE = 4.0  # of an integration on the coarse grid
 _LONGEST_RADIUS = 24  # of the kernels that native/core/run.hpp allows
 
@@ -120,13 +119,7 @@ def _can_be_fused(evolution: Evolution) -> bool:
         for terms in evolution.schedule
     )
     counts = {len(terms) for terms in evolution.schedule}
-    return known and counts in ({1}, {2}) and all(map(_is_moderate, evolution.all_terms()))
-
-
-def _is_moderate(term: Term) -> bool:
-    """Whether the contrasts are within the range in which the fast exponential works."""
-    contrasts = [plain(contrast) for contrast in term.diffusivity.contrasts]
-    return max(contrasts) <= _WIDEST_RANGE * min(contrasts)
+    return known and counts in ({1}, {2})
 
 
 def _integration_kernel(term: Term) -> Taps:
