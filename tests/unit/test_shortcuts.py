@@ -63,6 +63,18 @@ INTEGRATED = CompactTensorDiffusion(
     steps=5,
     scales=GRID,
 )
+TWO_ORDERS = replace(
+    INTEGRATED,
+    law=SharedLaws(
+        strengths=(1.0, 0.33),
+        exponent=0.55,
+        decay=0.49,
+        contrasts=(0.29, 0.117),
+        contrast_exponent=0.4,
+        integration_scales=(0.95, 4.26),
+        integration_exponent=0.23,
+    ),
+)
 WIDE = IAD(  # all scales with much weight, four of them on the coarse grid
     law=ReducedLaw(alpha=0.001, beta=1.0, lambda_0=1.0),
     tau=0.1,
@@ -72,6 +84,7 @@ MODELS: dict[str, Any] = {
     **{name: load_model(name) for name in MODEL_NAMES},
     "compact": COMPACT,
     "integrated": INTEGRATED,
+    "anisotropic second order": TWO_ORDERS,
     "compact, two orders": replace(
         COMPACT,
         tau=0.2,
@@ -130,6 +143,11 @@ def test_stable_at_the_bound(image: NDArray[np.float64]) -> None:
         found = NATIVE.evolve(image[None], bound.evolution(SIGMA))[0]
         assert np.linalg.norm(found) <= np.linalg.norm(image) * (1 + 1e-4) + 1e-9
         assert abs(found.mean() - image.mean()) < 1e-9
+
+
+def test_the_anisotropic_second_order_is_fused() -> None:
+    for sigma in (2.0, 25.0, 100.0):
+        assert shortcuts(TWO_ORDERS.evolution(sigma)) is not None
 
 
 @needs_native
