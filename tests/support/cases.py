@@ -103,3 +103,13 @@ def dense_matrix(operator: Callable[[Image], Image], shape: tuple[int, int]) -> 
     size = shape[0] * shape[1]
     units = np.eye(size).reshape(size, 1, *shape)
     return operator(units).reshape(size, size).T
+
+
+TURNS: dict[str, Callable[[Any], Any]] = {
+    "quarter turn": lambda u: np.rot90(u, 1, (-2, -1)),
+    "half turn": lambda u: np.rot90(u, 2, (-2, -1)),
+    "transposed": lambda u: np.swapaxes(u, -2, -1),
+    "left-right": lambda u: np.flip(u, -1),
+    "upside down": lambda u: np.flip(u, -2),
+}
+"""Symmetries of the square, with which every process commutes."""

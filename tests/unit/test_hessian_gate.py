@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import RUNNABLE_ENGINES, dense_matrix, images, noise_map, semidefinite_tensors
+from cases import RUNNABLE_ENGINES, TURNS, dense_matrix, images, noise_map, semidefinite_tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from naive_orders import hessian_velocity
@@ -198,17 +198,7 @@ def test_the_bound_is_sharp_and_does_not_depend_on_the_gate() -> None:
 
 
 @every_engine
-@pytest.mark.parametrize(
-    "turn",
-    [
-        lambda u: np.rot90(u, 1, (-2, -1)),
-        lambda u: np.rot90(u, 2, (-2, -1)),
-        lambda u: np.swapaxes(u, -2, -1),
-        lambda u: np.flip(u, -1),
-        lambda u: np.flip(u, -2),
-    ],
-    ids=["quarter turn", "half turn", "transposed", "left-right", "upside down"],
-)
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("shape", [(7, 6), (1, 5)])
 def test_turned_images_give_turned_results(
     engine: str, turn: Callable[[Any], Any], shape: tuple[int, int]

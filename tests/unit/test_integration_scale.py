@@ -9,7 +9,7 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
-from cases import COMPACT, RUNNABLE_ENGINES, SIGMA, at_bound, images, noise_map, run
+from cases import COMPACT, RUNNABLE_ENGINES, SIGMA, TURNS, at_bound, images, noise_map, run
 from hypothesis import given
 from hypothesis import strategies as st
 from naive_orders import higher_order_velocity
@@ -181,17 +181,7 @@ def test_the_bound_does_not_depend_on_it() -> None:
 
 
 @every_engine
-@pytest.mark.parametrize(
-    "turn",
-    [
-        lambda u: np.rot90(u, 1, (-2, -1)),
-        lambda u: np.rot90(u, 2, (-2, -1)),
-        lambda u: np.swapaxes(u, -2, -1),
-        lambda u: np.flip(u, -1),
-        lambda u: np.flip(u, -2),
-    ],
-    ids=["quarter turn", "half turn", "transposed", "left-right", "upside down"],
-)
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("shape", [(7, 6), (1, 5)])
 def test_turned_images_give_turned_results(
     engine: str, turn: Callable[[Any], Any], shape: tuple[int, int]
