@@ -126,6 +126,8 @@ class NativeProcess(Process):
         if mask is not None:
             self.evolution = _masked(evolution)
             self._distances = distances(mask)
+            # All orders above one keep as far from invalid pixels.
+            self._reach = [flux_reach(HigherDerivatives(2), scale) for scale in evolution.scales]
         elif not exact:
             self._shortcuts = shortcuts(evolution, span)
             if self._shortcuts is not None:
@@ -183,11 +185,8 @@ class NativeProcess(Process):
         precision = image.dtype.type
         masked: dict[str, Any] = {}
         if self._mask is not None:
-            reach = [flux_reach(HigherDerivatives(2), scale) for scale in self.evolution.scales]
-            masked = {
-                "distances": [part.astype(precision) for part in self._distances],
-                "reach": reach,
-            }
+            found = [part.astype(precision) for part in self._distances]
+            masked = {"distances": found, "reach": self._reach}
         return self._kernels(precision).start(
             image,
             self._schedule,
