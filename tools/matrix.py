@@ -31,9 +31,10 @@ from environments import (
 VERSIONS = ("3.11", "3.12", "3.13")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 FOLDER = ROOT / "build" / "matrix"
-TESTS = ("-m", "not slow", "--ignore=tests/tools")
+TESTS = ("-m", "not slow and not long", "--ignore=tests/tools")
 QUICK = (
-    *("-m", "not slow", "tests/io", "tests/cli/test_cli.py", "tests/cli/test_cli_info_and_demo.py"),
+    *("-m", "not slow and not long"),
+    *("tests/io", "tests/cli/test_cli.py", "tests/cli/test_cli_info_and_demo.py"),
     *("tests/unit/test_package.py", "tests/unit/test_dependencies.py", "tests/unit/test_colour.py"),
 )
 
