@@ -132,49 +132,49 @@ struct FluxNumbers {
           twisting(static_cast<Real>(1 - 2 * theta)) {}
 };
 
-// g(J), with a factor: sum I - (mixed, sine; sine, -mixed) in the axes x and y.
+// Twice g(J), or g(J) with another factor: sum I - (mixed, sine; sine, -mixed) in the axes x and y.
 template <class Real>
 struct Gate {
     Packed<Real> sum, mixed, sine;
 
     template <Accuracy accuracy>
-    static Gate of(const EigenRow<Real> &eigen, Index x, const Rate<Real> &rate, Real half,
-                   bool tensor) {
+    static Gate twice(const EigenRow<Real> &eigen, Index x, const Rate<Real> &rate, bool tensor) {
         using V = Packed<Real>;
         const V larger = gate_of<Real, accuracy>(rate, load(eigen.smaller + x));
-        if (!tensor) return {2 * half * larger, V{}, V{}};
+        if (!tensor) return {2 * larger, V{}, V{}};
         const V smaller = gate_of<Real, accuracy>(rate, load(eigen.larger + x));
-        const V difference = half * (larger - smaller);
-        return {half * (larger + smaller), difference * load(eigen.cosine + x),
+        const V difference = larger - smaller;
+        return {larger + smaller, difference * load(eigen.cosine + x),
                 difference * load(eigen.sine + x)};
     }
 };
 
 // ---- fluxes and their divergence ----
 
-// What the cells of a vector give to their four pixels.
+// What the cells of a vector give to three of their pixels, and take from the lower left one.
 template <class Real>
 struct Flux {
-    Packed<Real> ul, ur, dl, dr;
+    Packed<Real> ul, ur, from_dl, dr;
     Flux(Packed<Real> falling, Packed<Real> rising, Packed<Real> e)
-        : ul(e - falling), ur(rising - e), dl(-e - rising), dr(falling + e) {}
-    Flux() : ul{}, ur{}, dl{}, dr{} {}
+        : ul(e - falling), ur(rising - e), from_dl(e + rising), dr(falling + e) {}
+    Flux() : ul{}, ur{}, from_dl{}, dr{} {}
 };
 
+// Without the factor `half`.
 template <class Real, bool tensor, Accuracy accuracy>
 inline Flux<Real> flux_at(const Real *up, const Real *down, const EigenRow<Real> &eigen, Index x,
                           const FluxNumbers<Real> &n) {
     const Cell<Real> cell(up + x, down + x);
-    const auto g = Gate<Real>::template of<accuracy>(eigen, x, n.rate, n.half, tensor);
+    const auto g = Gate<Real>::template twice<accuracy>(eigen, x, n.rate, tensor);
     if (!tensor) return {g.sum * cell.falling, g.sum * cell.rising, n.twisting * g.sum * cell.e};
     return {multiply_add(g.sum - g.sine, cell.falling, -g.mixed * cell.rising),
             multiply_add(g.sum + g.sine, cell.rising, -g.mixed * cell.falling),
-            n.twisting * (g.sum + absolute<Real>(g.sine)) * cell.e};
+            n.twisting * (g.sum - absolute<Real>(g.sine)) * cell.e};
 }
 
-// Fluxes of a row of cells, and the flow of the row of pixels above it, which `carry` has from the
-// cells above; afterwards `carry` is for the row below. For the columns from `x` to `last`; `state`
-// goes from one part of the row to the next.
+// Fluxes of a row of cells, and the flow of the row of pixels above it, for which `carry` has what
+// comes from the cells above, without the factor; afterwards `carry` is for the row below. For the
+// columns from `x` to `last`; `state` goes from one part of the row to the next.
 template <class Real, bool tensor, Accuracy accuracy>
 void flux_row(const Real *up, const Real *down, const EigenRow<Real> &eigen, Index x, Index last,
               const FluxNumbers<Real> &numbers, Flux<Real> &state, Real *carry, Real *flow) {
@@ -182,8 +182,9 @@ void flux_row(const Real *up, const Real *down, const EigenRow<Real> &eigen, Ind
     for (; x < last; x += lanes<Real>) {
         const Flux<Real> next =
             flux_at<Real, tensor, accuracy>(up, down, eigen, x + lanes<Real>, numbers);
-        store(flow + x, load(carry + x) + (here.ur + shifted<Real>(here.ul, next.ul)));
-        store(carry + x, here.dr + shifted<Real>(here.dl, next.dl));
+        const Packed<Real> above = here.ur + shifted<Real>(here.ul, next.ul);
+        store(flow + x, numbers.half * (load(carry + x) + above));
+        store(carry + x, here.dr - shifted<Real>(here.from_dl, next.from_dl));
         here = next;
     }
     state = here;

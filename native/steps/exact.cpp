@@ -438,11 +438,10 @@ class ExactRun final : public Run<Real> {
                 const EigenRow<Real> eigen = eigen_row(coupling, y);
                 const Index row = y * coupling_stride();
                 for (Index x = 0; x < s_.width; x += lanes<Real>) {
-                    const auto g =
-                        Gate<Real>::template of<Accuracy::full>(eigen, x, rate, Real(0.5), true);
-                    store(a + row + x, g.sum - g.mixed);
-                    store(b + row + x, -g.sine);
-                    store(c + row + x, g.sum + g.mixed);
+                    const auto g = Gate<Real>::template twice<Accuracy::full>(eigen, x, rate, true);
+                    store(a + row + x, Real(0.5) * (g.sum - g.mixed));
+                    store(b + row + x, Real(-0.5) * g.sine);
+                    store(c + row + x, Real(0.5) * (g.sum + g.mixed));
                 }
             }
         });

@@ -62,18 +62,18 @@ struct HessianRow {
 template <class Real>
 void gate_hessian_row(const Three<const Real *> &rows, const EigenRow<Real> &eigen,
                       const Rate<Real> &rate, Real weight, Index width, const HessianRow<Real> &out) {
+    const Real factor = -weight / 4;  // The gates below are twice A.
     for (Index x = 0; x < width; x += lanes<Real>) {
         const Hessian<Real> h(rows.up + x, rows.here + x, rows.down + x);
-        const auto g =
-            Gate<Real>::template of<Accuracy::shortcut>(eigen, x, rate, Real(0.5), true);
+        const auto g = Gate<Real>::template twice<Accuracy::shortcut>(eigen, x, rate, true);
         const Packed<Real> a = g.sum - g.mixed, b = -g.sine, c = g.sum + g.mixed;
         const Packed<Real> first = multiply_add(a, h.xx, b * h.xy);
         const Packed<Real> across = multiply_add(a, h.xy, b * h.yy);
         const Packed<Real> under = multiply_add(b, h.xx, c * h.xy);
         const Packed<Real> last = multiply_add(b, h.xy, c * h.yy);
-        store(out.xx + x, -weight * multiply_add(first, a, across * b));
-        store(out.xy + x, -2 * weight * multiply_add(first, b, across * c));
-        store(out.yy + x, -weight * multiply_add(under, b, last * c));
+        store(out.xx + x, factor * multiply_add(first, a, across * b));
+        store(out.xy + x, 2 * factor * multiply_add(first, b, across * c));
+        store(out.yy + x, factor * multiply_add(under, b, last * c));
     }
     // Beyond the border they continue as the Hessian does.
     for (Real *row : {out.xx, out.yy}) {

@@ -46,13 +46,12 @@ class ExchangeRows {
         if (held_[y % 3] == y) return row;
         const EigenRow<Real> eigen = eigen_at(y);
         for (Index x = 0; x < width; x += lanes<Real>) {
-            const auto g =
-                Gate<Real>::template of<Accuracy::full>(eigen, x, rate, Real(0.5), tensor);
+            const auto g = Gate<Real>::template twice<Accuracy::full>(eigen, x, rate, tensor);
             const Packed<Real> size = absolute<Real>(g.sine);
-            store(row[0] + x, g.sum - g.mixed - size);
-            store(row[1] + x, g.sum + g.mixed - size);
-            store(row[2] + x, (size - g.sine) / 2);
-            store(row[3] + x, (size + g.sine) / 2);
+            store(row[0] + x, (g.sum - g.mixed - size) / 2);
+            store(row[1] + x, (g.sum + g.mixed - size) / 2);
+            store(row[2] + x, (size - g.sine) / 4);
+            store(row[3] + x, (size + g.sine) / 4);
         }
         held_[y % 3] = y;
         return row;

@@ -11,7 +11,7 @@ namespace INTEGRODIFF_ISA {
 
 // Sample seen at position j of a grid that belongs to `size` pixels.
 inline Index reflect_coarse(Index j, Index size) {
-    j %= size;
+    if (j < -size || j >= size) j %= size;
     if (j < 0) j += size;
     return j < (size + 1) / 2 ? j : size - 1 - j;
 }

@@ -275,7 +275,7 @@ class TangentRun final : public Run<Real> {
         for (Index x = 0; x < s_.width; x += lanes<Real>) {
             const Flux<Real> left = flux_at(p, x), right = flux_at(p, x + 1);
             if (above) store(above + x, load(above + x) + (left.ur + right.ul));
-            if (below) store(below + x, load(below + x) + (left.dr + right.dl));
+            if (below) store(below + x, load(below + x) + (left.dr - right.from_dl));
         }
     }
 
