@@ -245,6 +245,7 @@ def test_many_nested_folders(deep: Path) -> None:
     assert all((deep / "again" / name).is_file() for name in results)
 
 
+@pytest.mark.slow
 def test_folders_deeper_than_a_path_can_be_long(deep: Path) -> None:
     nested(deep / "in", 1500, "ddd")
     code, message = denoise(deep / "in", deep / "out", "--recursive")

@@ -70,6 +70,7 @@ def test_equals_the_reference(name: str, shape: tuple[int, ...], instruction_set
         np.testing.assert_allclose(single, expected, atol=1e-3, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -158,6 +159,7 @@ def test_integration_scale_as_in_the_reference(
             np.testing.assert_allclose(process(image), expected, atol=1e-9, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("name", ["iad", "iad-plus"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 2), (1, 1, 40), (2, 9, 33), (1, 140, 66)])

@@ -64,6 +64,7 @@ def test_tangents_equal_finite_differences(name: str, images: CleanImages) -> No
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["eed", "iad-full"])
 def test_tangents_equal_reverse_mode(name: str, images: CleanImages) -> None:
     parameterisation = Parameterisation(MODELS[name], (20.0,))

@@ -160,6 +160,7 @@ class TestLevels:
 class TestUnits:
     """The unit of grey values, an offset and the dtype do not change what is done."""
 
+    @pytest.mark.slow
     @settings(max_examples=25, deadline=None)
     @given(
         st.floats(-6, 6),
