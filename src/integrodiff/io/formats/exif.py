@@ -16,6 +16,7 @@ from integrodiff.io.image import EXIF_SIGNATURE
 EXIF, GPS = 34665, 34853
 """Tags of the picture that say where its directories of EXIF data are."""
 
+_ORIENTATION = 274
 _INTEROPERABILITY = 40965
 _POINTERS = (EXIF, GPS, _INTEROPERABILITY)
 
@@ -204,12 +205,52 @@ def block_bytes(order: Literal["<", ">"], directory: Directory) -> bytes:
 def read_block(data: bytes) -> Block:
     """Return what a block of EXIF data says; raises what :func:`read_directory` raises."""
     data = data.removeprefix(EXIF_SIGNATURE)
-    if data[:4] not in (b"II*\0", b"MM\0*") or len(data) < 8:
-        raise ValueError("it does not begin as it should")
-    layout = Layout("<" if data[:2] == b"II" else ">")
-    (place,) = layout.place.unpack(data[4:8])
+    layout, place = _beginning(data)
     stream = BytesIO(data)
     directory = read_directory(stream, place, layout)
     (number,) = layout.head.unpack_from(data, place)
     after = layout.place.unpack_from(data + bytes(4), place + 2 + number * layout.tag.size)
     return Block(layout.order, directory, has_thumbnail=after != (0,))
+
+
+def orientation_of(data: bytes) -> int:
+    """Return the orientation of a picture with this block of EXIF data; 1 if it says none."""
+    data = data.removeprefix(EXIF_SIGNATURE)
+    try:
+        layout, place = _beginning(data)
+        found = read_directory(BytesIO(data), place, layout, wanted={_ORIENTATION})
+    except ValueError:  # Data that cannot be understood are carried over as they are.
+        return 1
+    for tag in found.tags:
+        if tag.is_usual and tag.number == 1:
+            value = int.from_bytes(tag.value, "little" if layout.order == "<" else "big")
+            return value if 1 <= value <= 8 else 1
+    return 1
+
+
+def expanded_size(data: bytes) -> int:
+    """Return how many bytes the values of a block take that is read tag by tag.
+
+    Values of several tags may lie in the same place, so that it may be far more than the block has.
+    """
+    data = data.removeprefix(EXIF_SIGNATURE)
+    try:
+        layout, place = _beginning(data)
+        (number,) = layout.head.unpack_from(data, place)
+    except (ValueError, struct.error):
+        return 0
+    first = place + layout.head.size
+    rows = data[first : first + number * layout.tag.size]
+    rows = rows[: len(rows) // layout.tag.size * layout.tag.size]
+    return sum(
+        min(count * _SIZES.get(kind, 1), len(data))
+        for _, kind, count, _ in layout.tag.iter_unpack(rows)
+    )
+
+
+def _beginning(data: bytes) -> tuple[Layout, int]:
+    """Return the layout of a block and the place of its first directory."""
+    if data[:4] not in (b"II*\0", b"MM\0*") or len(data) < 8:
+        raise ValueError("it does not begin as it should")
+    layout = Layout("<" if data[:2] == b"II" else ">")
+    return layout, layout.place.unpack(data[4:8])[0]

@@ -1,7 +1,7 @@
 """What a JPEG image declares before its pixels, looked at without decoding anything.
 
-Pillow takes all segments into memory, and joins those of EXIF data one by one, before it says
-anything about an image. So they are counted first.
+Pillow takes all segments into memory, joins those of EXIF data one by one, and may copy all their
+values, before it says anything about an image. So they are counted first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from PIL.JpegImagePlugin import MARKER
 
 from integrodiff.io.bounded import MOST_METADATA
+from integrodiff.io.formats.exif import expanded_size
+from integrodiff.io.image import EXIF_SIGNATURE
 
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC} | {0xF7}
 """Markers before the size: those of all processes, and that of JPEG-LS."""
@@ -62,9 +64,15 @@ def check_jpeg_metadata(data: bytes) -> None:
     ValueError
         If there are too many segments, or too long ones.
     """
-    count = sum(1 for _ in zip(range(_MOST_SEGMENTS + 1), _segments(data), strict=False))
-    if count > _MOST_SEGMENTS:
+    places = [place for place, _ in zip(_segments(data), range(_MOST_SEGMENTS + 1), strict=False)]
+    if len(places) > _MOST_SEGMENTS:
         raise ValueError(f"has more than {_MOST_SEGMENTS} segments before its pixels")
+    segments = (
+        data[at + 4 : at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")] for at in places
+    )
+    exif = b"".join(s[len(EXIF_SIGNATURE) :] for s in segments if s.startswith(EXIF_SIGNATURE))
+    if (size := expanded_size(exif)) > MOST_METADATA:
+        raise ValueError(f"has EXIF data that take {size} bytes when they are read")
 
 
 def refuse_many_scans(count: int) -> None:

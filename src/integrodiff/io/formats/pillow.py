@@ -19,6 +19,7 @@ from integrodiff.io.access import (
     refusal,
     refuse_missing_bytes,
 )
+from integrodiff.io.formats.exif import orientation_of
 from integrodiff.io.image import EXIF_SIGNATURE, ImageHeader, Metadata, Page
 
 _ORIENTATION = 0x0112
@@ -64,17 +65,13 @@ def resolution(picture: Image.Image) -> tuple[float, float] | None:
 def common_metadata(picture: Image.Image) -> dict[str, Any]:
     """Return the metadata that all of these formats hold."""
     icc_profile, exif, xmp = (picture.info.get(name) for name in ("icc_profile", "exif", "xmp"))
-    try:
-        orientation = int(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:  # EXIF that cannot be parsed is carried over as it is
-        orientation = 1
     if isinstance(exif, bytes) and not exif.startswith(EXIF_SIGNATURE):
         exif = EXIF_SIGNATURE + exif  # as in JPEG; the writers of the others take it away
     return {
         "icc_profile": icc_profile if isinstance(icc_profile, bytes) else None,
         "exif": exif if isinstance(exif, bytes) else None,
         "xmp": xmp.encode() if isinstance(xmp, str) else xmp,
-        "orientation": orientation if 1 <= orientation <= 8 else 1,
+        "orientation": orientation_of(exif) if isinstance(exif, bytes) else 1,
     }
 
 
