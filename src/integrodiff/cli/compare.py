@@ -152,7 +152,10 @@ def _views(request: _Request) -> list[View]:
     for path in request.inputs:
         with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
             say_notes(path, reader)
-            views.append(request.shown.view(path, reader, exclusions))
+            view = request.shown.view(path, reader, exclusions)
+        if view.mask is not None and not view.mask.any():
+            stop(ExitCode.INPUT, f"{path} has no valid pixel on this page")
+        views.append(view)
     before = request.inputs[0]
     for path, view in zip(request.inputs[1:], views[1:], strict=True):
         if view.pixels.shape != views[0].pixels.shape:

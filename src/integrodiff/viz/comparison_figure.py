@@ -25,7 +25,8 @@ def draw(comparison: Comparison, title: str = "") -> Figure:
     names = list(comparison.pictures())
     height, width = comparison.removed.pixels.shape[:2]
     shape = min(max(height / width, 0.4), 2.0)
-    figure = new_figure(_PANEL * len(names), _PANEL * (shape + 1) + 1.0)
+    figure = new_figure(_PANEL * len(names), _PANEL * (shape + 1) + 1.8)
+    figure.set_layout_engine("compressed")  # for axes of a fixed aspect
     if title:
         figure.suptitle(title, parse_math=False)
     grid = figure.subplots(2, len(names), height_ratios=[shape, 1], squeeze=False)
@@ -43,10 +44,8 @@ def draw(comparison: Comparison, title: str = "") -> Figure:
         lower.set_ylim(region.top + region.size - 0.5, region.top - 0.5)
     grid[1, 0].set_title(str(region), fontsize=TEXT)
     if comparison.removed.pixels.ndim == 2:
-        for name in ("after", "removed"):
-            bar = figure.colorbar(
-                drawn[name], ax=grid[1, names.index(name)], orientation="horizontal"
-            )
+        for place, name in zip(grid[1], names, strict=True):
+            bar = figure.colorbar(drawn[name], ax=place, orientation="horizontal", pad=0.03)
             bar.set_label(comparison.unit, fontsize=TEXT)
             bar.ax.tick_params(labelsize=TEXT - 1)
     return figure

@@ -95,7 +95,7 @@ def _draw_images(part: SubFigure, explanation: Explanation, grey: dict[str, Any]
     values = np.linspace(-reach, reach, 200)
     normal = np.exp(-((values / sigma) ** 2) / 2) / (sigma * np.sqrt(2 * np.pi))
     axes[3].plot(values, normal, "C3", linewidth=1)
-    axes[3].set_title(f"difference (grey) and Gaussian, sigma {sigma:.3g} (line)", fontsize=TEXT)
+    axes[3].set_title(f"difference, and Gaussian of sigma {sigma:.3g} (line)", fontsize=TEXT)
     axes[3].set_yticks([])
     axes[3].tick_params(labelsize=_SMALL)
     axes[3].set_xlabel(unit, fontsize=_SMALL)
@@ -185,8 +185,9 @@ def _draw_diffusivities(
     for item, place in zip(row, axes, strict=False):
         counted = item.across if item.known is None else item.across[item.known]
         mean = f"{counted.mean():.2f}" if counted.size else "unknown"
-        text = f"scale {item.scale:.3g}, contrast {item.contrast:.3g}\nmean {mean}"
+        text = f"scale {item.scale:.3g}\ncontrast {item.contrast:.3g}, mean {mean}"
         _show(place, item.across, text, cmap=grey_map("cividis"), vmin=0, vmax=1, mask=item.known)
+        place.title.set_fontsize(_SMALL)
     for place in axes[len(row) :]:
         place.set_axis_off()
 

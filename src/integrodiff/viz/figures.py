@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,9 +199,14 @@ def explain(
     ).in_unit(unit or found.unit)
     return draw(
         explained.explanation,
-        ", ".join(filter(None, [selection.words, explained.noise])),
+        ", ".join(filter(None, [selection.words, f"{_name(model)} at {explained.noise}"])),
         window=window,
     )
+
+
+def _name(model: str | PathLike[str] | Model) -> str:
+    """Return what a model is called in a title."""
+    return type(model).__name__ if isinstance(model, Model) else Path(model).name
 
 
 def _source(
