@@ -160,7 +160,7 @@ def _dead(side: int, _: Path) -> Numbers:
     noisy, clean = noisy_image(side)
     mask = np.random.default_rng(1).random(clean.shape) > 0.01
     image = np.where(mask, np.rint(noisy.clip(0)), 65535).astype(np.uint16)
-    more = {"mask": mask} if _takes("mask") else {}
+    more: dict[str, Any] = {"mask": mask} if _takes("mask") else {}
     return measured(denoise(image, LEVEL, **more), image, clean, mask)
 
 
@@ -190,8 +190,8 @@ def _skull(side: int, folder: Path) -> Numbers | str:
     )
     if code:
         return failure(output)
-    result = np.asarray(nibabel.load(folder / "clean.nii").dataobj).T
-    return measured(result, image, clean, mask)
+    saved: Any = nibabel.load(folder / "clean.nii")
+    return measured(np.asarray(saved.dataobj).T, image, clean, mask)
 
 
 def _padding(side: int, folder: Path) -> Numbers | str:
@@ -213,7 +213,7 @@ def _estimated(side: int, _: Path) -> Numbers:
     mask = np.ones(clean.shape, np.bool_)
     mask[side // 2 :] = False
     image = np.where(mask, noisy, 0).astype(np.float32)
-    more = {"mask": mask} if _takes("mask") else {}
+    more: dict[str, Any] = {"mask": mask} if _takes("mask") else {}
     return measured(denoise(image, data_range=255, **more), image, clean, mask)
 
 
@@ -355,7 +355,8 @@ def _xarray(side: int, _: Path) -> str:
 def _dask(side: int, _: Path) -> str:
     import dask.array
 
-    image = dask.array.from_array(noisy_image(side)[0], chunks=side // 2)
+    arrays: Any = dask.array
+    image = arrays.from_array(noisy_image(side)[0], chunks=side // 2)
     return _answer(lambda: denoise(image, LEVEL, data_range=255))
 
 
@@ -413,7 +414,7 @@ def _bare(side: int, _: Path) -> str:
 
 def _four_axes(side: int, _: Path) -> str:
     stack = np.stack([np.stack([noisy_image(side)[0]] * 2)] * 2)
-    more = {"axes": "TCYX"} if _takes("axes") else {}
+    more: dict[str, Any] = {"axes": "TCYX"} if _takes("axes") else {}
     return _answer(lambda: denoise(stack, LEVEL, data_range=255, **more))
 
 

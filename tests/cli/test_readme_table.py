@@ -35,7 +35,7 @@ ROWS = table()
 def noisy(*planes: int) -> NDArray[np.float64]:
     y, x = np.mgrid[:SIDE, :SIDE]
     clean = 60.0 + x + 90 * (np.hypot(y - 24, x - 24) < 12)
-    return clean + np.random.default_rng(0).normal(0, 10, (*planes, SIDE, SIDE))
+    return np.asarray(clean + np.random.default_rng(0).normal(0, 10, (*planes, SIDE, SIDE)))
 
 
 def write_tiff(path: Path) -> None:

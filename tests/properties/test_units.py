@@ -22,7 +22,7 @@ def base_image(seed: int, level: float) -> NDArray[np.int64]:
     y, x = np.mgrid[:40, :44]
     clean = 80 + x + 70.0 * (np.hypot(y - 18, x - 22) < 11)
     noise = np.random.default_rng(seed).normal(0, level, clean.shape)
-    return np.rint(clean + noise).clip(0, BITS).astype(np.int64)
+    return np.asarray(np.rint(clean + noise).clip(0, BITS), np.int64)
 
 
 @st.composite

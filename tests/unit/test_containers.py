@@ -226,7 +226,8 @@ class TestDLPack:
     @pytest.mark.parametrize("device", [(1, 0), (2, 1)])
     def test_comes_back_to_its_device(self, device: tuple[int, int]) -> None:
         pixels, valid = noisy(12, 13), np.random.default_rng(1).random((12, 13)) > 0.2
-        image, mask = Exchanged(pixels, device), Exchanged(valid, device)
+        image: Any = Exchanged(pixels, device)
+        mask: Any = Exchanged(valid, device)
         found: Any = denoise(image, 20, mask=mask, **SETTINGS)
         assert isinstance(found, Exchanged)
         assert found.device == device

@@ -25,7 +25,8 @@ def _matplotlib(request: pytest.FixtureRequest) -> None:
 
 def clean_image() -> NDArray[np.float64]:
     y, x = np.mgrid[:40, :50]
-    return 60.0 + x + 90 * ((y - 20) ** 2 + (x - 30) ** 2 < 100)
+    image: NDArray[np.float64] = 60.0 + x + 90 * ((y - 20) ** 2 + (x - 30) ** 2 < 100)
+    return image
 
 
 def noisy_image(*planes: int, seed: int = 0) -> NDArray[np.float64]:
@@ -127,7 +128,7 @@ class TestExplain:
         words = texts(figure)
         levels = {float(level) for level in re.findall(r"(?:level|sigma) ([0-9.]+)", words)}
         curves = [
-            float(line.get_ydata()[0])
+            float(np.asarray(line.get_ydata())[0])
             for axes in figure.axes
             for line in axes.get_lines()
             if line.get_label() == "noise level"

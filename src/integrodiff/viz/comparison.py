@@ -68,9 +68,10 @@ def quality(
         return Quality(psnr=psnr(image, clean, data_range), ssim=ssim(image, clean, data_range))
     valid = mask if image.ndim == 2 else mask[..., None]
     # What is at invalid pixels has no effect; NaN would have one, as the SSIM uses running sums.
-    images = [np.where(valid, part, part.dtype.type(0)) for part in (image, clean)]
+    first, second = (np.where(valid, part, part.dtype.type(0)) for part in (image, clean))
     return Quality(
-        psnr=psnr(image[mask], clean[mask], data_range), ssim=ssim(*images, data_range, mask)
+        psnr=psnr(image[mask], clean[mask], data_range),
+        ssim=ssim(first, second, data_range, mask),
     )
 
 

@@ -69,4 +69,5 @@ def grey_map(name: str = "gray", *, turned: bool = False) -> Colormap:
     from matplotlib import colormaps
 
     found = colormaps[f"{name}_r" if turned else name]
-    return found.with_extremes(bad=tuple(part / 255 for part in INVALID))
+    red, green, blue = (part / 255 for part in INVALID)
+    return found.with_extremes(bad=(red, green, blue))

@@ -88,7 +88,7 @@ def _draw_images(part: SubFigure, explanation: Explanation, grey: dict[str, Any]
     _show(axes[1], after, f"after {len(explanation.images) - 1} steps", **grey)
     reach = 4 * sigma
     text = f"difference, standard deviation {explanation.removed[-1]:.3g}"
-    how = {"cmap": grey_map(), "vmin": -reach, "vmax": reach, "mask": mask}
+    how: dict[str, Any] = {"cmap": grey_map(), "vmin": -reach, "vmax": reach, "mask": mask}
     _show(axes[2], removed, text, bar=part, **how)
     counted = removed.ravel() if mask is None else removed[mask]
     axes[3].hist(counted, bins=100, range=(-reach, reach), density=True, color="0.6")
