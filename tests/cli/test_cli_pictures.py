@@ -14,6 +14,7 @@ from command_line import run
 from numpy.typing import NDArray
 from PIL import Image
 
+from before_and_after import write_dicom
 from integrodiff import load_model, save_model
 from integrodiff.models import CompactDiffusion, PowerLaws
 from integrodiff.stages import evolve
@@ -216,6 +217,39 @@ def test_planes_channels_and_bands(tmp_path: Path) -> None:
         result = run("compare", tmp_path / "b.tif", tmp_path / "b.tif", *output, *more, words[-1])
         assert result.exit_code == 0, result.stderr
         assert f"drawn: {drawn}" in result.stderr
+
+
+def write_scan(path: Path, values: NDArray[Any]) -> None:
+    """Write Hounsfield units as a CT slice, or scaled values as NIfTI."""
+    if path.suffix == ".nii":
+        nibabel = pytest.importorskip("nibabel")
+        image = nibabel.Nifti1Image(np.rint((values + 1024) / 2).astype(np.int16).T, np.eye(4))
+        image.header.set_slope_inter(2, -1024)
+        nibabel.save(image, path)
+    else:
+        pydicom = pytest.importorskip("pydicom")
+        write_dicom(path, np.rint(values + 1024).astype(np.int16))
+        dataset = pydicom.dcmread(path)
+        dataset.RescaleIntercept = -1024
+        dataset.save_as(path)
+
+
+@pytest.mark.parametrize(("suffix", "unit"), [(".dcm", "HU"), (".nii", "grey levels")])
+def test_values_are_those_of_viewers(suffix: str, unit: str, tmp_path: Path) -> None:
+    names = [tmp_path / f"{name}{suffix}" for name in ("a", "b")]
+    tissue = np.where(np.arange(60) < 30, 40.0, 100.0) * np.ones((60, 1))
+    for name, shift in zip(names, (0, 10), strict=True):
+        write_scan(name, tissue + shift)
+    words = ("compare", *names, "--clean", names[0], "--window", -160, 240, "--zoom", 0, 0, 9)
+    result = run(*words, "--output", tmp_path / "c.png")
+    assert result.exit_code == 0, result.stderr
+    assert f"for a range of 60 {unit}" in result.stderr
+    picture = np.asarray(Image.open(tmp_path / "c.png").convert("L"))
+    left, right = picture[400, 28 + 250], picture[400, 28 + 400]
+    assert (left, right) == pytest.approx((200 / 400 * 255, 260 / 400 * 255), abs=1)
+    tifffile.imwrite(tmp_path / "b.tif", tissue.astype(np.int16))
+    result = run("compare", names[0], tmp_path / "b.tif", "--output", tmp_path / "d.png")
+    assert (result.exit_code, "the stored ones" in result.stderr) == (0, True)
 
 
 def test_other_sizes_and_bad_files(files: dict[str, Path], tmp_path: Path) -> None:

@@ -146,9 +146,10 @@ def _views(request: _Request) -> list[View]:
     """Read what is drawn of each file; stop if they do not fit each other."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import open_image
+    from integrodiff.viz.view import in_units
 
     exclusions = request.masks.exclusions()
-    views = []
+    views, displays = [], []
     for path in request.inputs:
         with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
             say_notes(path, reader)
@@ -156,6 +157,7 @@ def _views(request: _Request) -> list[View]:
         if view.mask is not None and not view.mask.any():
             stop(ExitCode.INPUT, f"{path} has no valid pixel on this page")
         views.append(view)
+        displays.append(reader.header.display)
     before = request.inputs[0]
     for path, view in zip(request.inputs[1:], views[1:], strict=True):
         if view.pixels.shape != views[0].pixels.shape:
@@ -164,7 +166,10 @@ def _views(request: _Request) -> list[View]:
                 f"{path} has the shape {_shape(view)} and {before} {_shape(views[0])}; "
                 "both images must have the same size and number of colours",
             )
-    return views
+    if len(set(displays)) > 1:
+        note("grey values are the stored ones, since these files scale theirs in different ways")
+        return views
+    return [in_units(view, *display) for view, display in zip(views, displays, strict=True)]
 
 
 def _say_what_is_drawn(inputs: tuple[Path, ...], found: Comparison) -> None:

@@ -202,7 +202,8 @@ def _explained(request: _Request, model: Model, reader: ImageReader) -> tuple[st
         raise
     except (ValueError, TypeError, ImportError) as error:
         stop(ExitCode.USAGE, str(error))
-    return selection.words, found
+    display = reader.header.display
+    return selection.words, found.in_unit(display.unit, display.slope, display.intercept)
 
 
 def _check_output(request: _Request) -> None:
