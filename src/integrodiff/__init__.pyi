@@ -22,9 +22,11 @@ __all__ = [
     "Step",
     "StepSizeWarning",
     "UnknownDetector",
+    "compare",
     "denoise",
     "estimate_poisson_gaussian",
     "estimate_sigma",
+    "explain",
     "load_model",
     "save_model",
     "stages",
@@ -60,5 +62,6 @@ from .models import (
 from .noise.level import estimate_poisson_gaussian, estimate_sigma
 from .noise.photons import PoissonGaussian, UnknownDetector
 from .pipeline import Step
+from .viz.figures import compare, explain
 
 __version__: str

@@ -1,4 +1,4 @@
-"""Images of other libraries: PyTorch tensors, Pillow images and xarray's arrays with named axes.
+"""Images of other libraries: tensors, Pillow images, arrays with named axes, arrays by DLPack.
 
 A result is of the kind that was given. None of the libraries is imported here: an image of theirs
 can only be there if they have been imported already.
@@ -7,7 +7,7 @@ can only be there if they have been imported already.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,12 +30,18 @@ class Container(NamedTuple):
         Turns a result into an image of the same kind; None for arrays, which are one already.
     mask : callable
         Turns what was given as a mask into an array for :func:`integrodiff.arrays.array_image`.
+    unit : str
+        Unit of the grey values, where the container knows it.
+    orientation : int
+        How the image is turned for display, in the numbers of EXIF.
     """
 
     array: Any
     axes: str | None = None
     wrapped: Callable[[NDArray[Any]], Any] | None = None
     mask: Callable[[Any], Any] = lambda mask: mask
+    unit: str = ""
+    orientation: int = 1
 
 
 def opened(image: Any) -> Container:
@@ -55,16 +61,50 @@ def opened(image: Any) -> Container:
         if kind is not None and isinstance(image, kind):
             return open_one(image)
     if type(image).__module__.partition(".")[0] == "dask":
-        raise TypeError(_dask_message("image"))
+        raise TypeError(
+            "a dask array is computed block by block: call denoise(image.compute(), ...), or, to "
+            "stay lazy, image.rechunk({-2: -1, -1: -1}).map_blocks(denoise, sigma, axes=..., "
+            "data_range=..., dtype=image.dtype), where every block holds whole planes. With sigma "
+            "and data_range all blocks are treated alike"
+        )
+    if hasattr(image, "__dlpack__") and not isinstance(image, (np.ndarray, np.generic)):
+        return _dlpack(image)
     return Container(image)
 
 
-def _dask_message(name: str) -> str:
-    return (
-        f"a dask array is computed block by block: call denoise({name}.compute(), ...), or, if "
-        f"every block holds whole planes, {name}.map_blocks(denoise, sigma, axes='TYX', "
-        f"data_range=..., dtype={name}.dtype)"
-    )
+_ON_THE_CPU = (1, 3)
+"""Types of devices of DLPack whose memory NumPy can read: that of the CPU, pinned or not."""
+
+
+def _dlpack(image: Any) -> Container:
+    """Open an array of any library that exchanges arrays by DLPack, such as CuPy or JAX."""
+    from array_api_compat import array_namespace, device, to_device
+
+    name = f"{type(image).__module__}.{type(image).__qualname__}"
+    on_the_cpu = image.__dlpack_device__()[0] in _ON_THE_CPU
+    try:
+        # CuPy refuses to give memory of a GPU to NumPy, and copies it if it is asked to.
+        host = image if on_the_cpu else to_device(image, "cpu")
+        array = host if isinstance(host, np.ndarray) else np.from_dlpack(host)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(
+            f"an array of the type {name} and its dtype cannot be read by NumPy ({error}); convert "
+            "it to a NumPy array first"
+        ) from error
+
+    def wrapped(result: NDArray[Any]) -> Any:
+        try:
+            library = array_namespace(image)
+        except TypeError:  # a type that only gives its data away
+            return result
+        if on_the_cpu:
+            return library.from_dlpack(np.ascontiguousarray(result))
+        return library.asarray(result, device=device(image))
+
+    def mask(given: Any) -> Any:
+        return opened(given).array
+
+    return Container(array, None, wrapped, mask)
 
 
 _PILLOW_AXES = {
@@ -76,6 +116,9 @@ _PILLOW_AXES = {
     "RGBA": "YXS",
 }
 """Modes of Pillow and their axes."""
+
+_ORIENTATION = 0x112
+"""Tag of EXIF."""
 
 
 def _pillow(image: Any) -> Container:
@@ -93,7 +136,10 @@ def _pillow(image: Any) -> Container:
         made.info = dict(image.info)
         return made
 
-    return Container(np.asarray(image), axes, wrapped)
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    return Container(
+        np.asarray(image), axes, wrapped, orientation=orientation if orientation in range(9) else 1
+    )
 
 
 def _torch(image: Any) -> Container:
@@ -123,9 +169,21 @@ _NAMES = {
 _LETTERS = {name: letter for letter, names in _NAMES.items() for name in names}
 
 
+def _plane_names(names: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the names of rows and columns, or the last two."""
+    by_letter = {_LETTERS.get(str(name).lower()): name for name in names}
+    return by_letter.get("Y", names[-2:][0]), by_letter.get("X", names[-1])
+
+
 def _xarray(image: Any) -> Container:
     if image.chunks is not None:
-        raise TypeError(_dask_message("image"))
+        rows, columns = _plane_names(image.dims)
+        raise TypeError(
+            "an array in chunks is computed block by block: call denoise(image.compute(), ...), "
+            f"or, to stay lazy, planes = image.chunk({{{rows!r}: -1, {columns!r}: -1}}) and "
+            "planes.map_blocks(denoise, kwargs={'sigma': ..., 'data_range': ...}, "
+            "template=planes). With sigma and data_range all blocks are treated alike"
+        )
     letters = [_LETTERS.get(str(name).lower()) for name in image.dims]
     axes = None if None in letters else "".join(filter(None, letters))
 
@@ -137,4 +195,4 @@ def _xarray(image: Any) -> Container:
             return given
         return given.broadcast_like(image).transpose(*image.dims).values
 
-    return Container(image.values, axes, wrapped, mask)
+    return Container(image.values, axes, wrapped, mask, unit=str(image.attrs.get("units", "")))

@@ -18,7 +18,7 @@ A *plane* is a slice with all axes except Y, X and S fixed: ``(Y, X)`` or ``(Y, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -138,8 +138,15 @@ class Layout:
         """Return the index of the channel of a plane; both are counted from zero."""
         if "C" not in self.axes:
             return 0
-        place = np.unravel_index(plane, self.plane_grid)
-        return int(place[self.plane_axes.index("C")])
+        return self.place_of(plane)[self.plane_axes.index("C")]
+
+    def place_of(self, plane: int) -> tuple[int, ...]:
+        """Return the indices of a plane along :attr:`plane_axes`, counted from zero."""
+        return tuple(int(index) for index in np.unravel_index(plane, self.plane_grid))
+
+    def plane_at(self, place: Sequence[int]) -> int:
+        """Return the number of the plane at indices along :attr:`plane_axes`."""
+        return int(np.ravel_multi_index(tuple(place), self.plane_grid)) if place else 0
 
     def split_last_sample(self, array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return views of all samples of an array but the last, and of the last."""

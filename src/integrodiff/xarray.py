@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -16,6 +16,10 @@ import xarray as xr
 from integrodiff._denoise import denoise
 from integrodiff.containers import opened
 from integrodiff.noise.level import estimate_sigma
+from integrodiff.viz.figures import compare, explain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @xr.register_dataarray_accessor("integrodiff")  # type: ignore[no-untyped-call]
@@ -41,3 +45,11 @@ class DataArrayAccessor:
         found = opened(self._array)
         mask = None if mask is None else found.mask(mask)
         return float(np.asarray(estimate_sigma(found.array, mask=mask)))
+
+    def compare(self, after: Any, clean: Any = None, **arguments: Any) -> Figure:
+        """Draw the array, a denoised one and the difference; see :func:`integrodiff.compare`."""
+        return compare(self._array, after, clean, **arguments)
+
+    def explain(self, sigma: Any = None, **arguments: Any) -> Figure:
+        """Draw how the array is denoised; arguments are those of :func:`integrodiff.explain`."""
+        return explain(self._array, sigma, **arguments)

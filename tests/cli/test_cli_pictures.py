@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,14 @@ from command_line import run
 from numpy.typing import NDArray
 from PIL import Image
 
+from before_and_after import write_dicom
 from integrodiff import load_model, save_model
 from integrodiff.models import CompactDiffusion, PowerLaws
 from integrodiff.stages import evolve
-from integrodiff.viz.comparison import Region, busiest_region, comparison_sheet, quality
+from integrodiff.viz.comparison import busiest_region, compared, comparison_sheet, quality
 from integrodiff.viz.explanation import explain
 from integrodiff.viz.sheet import Tile, sheet
+from integrodiff.viz.view import INVALID, View
 
 TWO_ORDERS = CompactDiffusion(
     tau=0.05,
@@ -102,7 +103,7 @@ def test_pages(tmp_path: Path, files: dict[str, Path]) -> None:
     assert run(*words, "--page", 2).exit_code == 0
     result = run(*words, "--page", 3, "--overwrite")
     assert result.exit_code == 2
-    assert "--page 3 does not exist: " in result.stderr
+    assert "page 3 does not exist: there are pages 1 to 2" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["compare", "explain"])
@@ -156,9 +157,99 @@ def test_invalid_pixels_are_grey_and_do_not_count(tmp_path: Path) -> None:
     valid[10:30, 5:20] = False
     error = np.mean((noisy - clean)[valid].astype(np.float64) ** 2)
     assert f"{10 * np.log10(255**2 / error):.2f}" in tables[0]
-    if importlib.util.find_spec("matplotlib") is not None:
-        result = run("explain", names[0], "--output", tmp_path / "e.png")
-        assert (result.exit_code, "has invalid pixels" in result.stderr) == (3, True)
+
+
+def greyed_out(picture: NDArray[Any]) -> float:
+    return float((picture == INVALID).all(axis=-1).mean())
+
+
+def test_masks_by_options(tmp_path: Path, files: dict[str, Path]) -> None:
+    valid = np.zeros((60, 80), np.uint8)
+    valid[10:, :60] = 255
+    Image.fromarray(valid).save(tmp_path / "valid.png")
+    words = ("compare", files["noisy"], files["denoised"], "--clean", files["clean"])
+    output = ("--output", tmp_path / "c.png", "--overwrite")
+    result = run(*words, *output, "--mask", tmp_path / "valid.png")
+    assert result.exit_code == 0, result.stderr
+    clean, noisy = (np.asarray(Image.open(files[name]), float) for name in ("clean", "noisy"))
+    error = np.mean((noisy - clean)[valid > 0] ** 2)
+    assert f"{10 * np.log10(255**2 / error):.2f}" in result.stdout
+    assert 0.1 < greyed_out(np.asarray(Image.open(tmp_path / "c.png"))) < 0.5
+    result = run(*words, *output, "--nodata", int(clean[20, 20]))
+    assert result.exit_code == 0
+    assert "pixels are invalid" in result.stderr
+    Image.fromarray(valid[1:]).save(tmp_path / "small.png")
+    result = run(*words, *output, "--mask", tmp_path / "small.png")
+    assert (result.exit_code, "the mask has 80 x 59 pixels" in result.stderr) == (2, True)
+
+
+def test_orientation_and_window(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x112] = 6
+    image = clean_image().astype(np.uint8)
+    Image.fromarray(image).save(tmp_path / "a.jpg", exif=exif)
+    Image.fromarray(np.rot90(image, -1)).save(tmp_path / "b.png")
+    words = ("compare", tmp_path / "a.jpg", tmp_path / "b.png", "--output", tmp_path / "c.png")
+    result = run(*words, "--window", 0, 1000, "--zoom", 0, 0, 8)
+    assert result.exit_code == 0, result.stderr
+    picture = np.asarray(Image.open(tmp_path / "c.png").convert("L"))
+    panel = picture[68 : 68 + 640, 28 : 28 + 480]  # eight times as large, below its label
+    assert 10 < np.median(panel) < 70
+    small = np.asarray(Image.fromarray(panel).resize((60, 80))).astype(float)
+    beyond = slice(12, None), slice(12, None)  # the frame around the square
+    pair = small[beyond].ravel(), np.rot90(image, -1)[beyond].ravel()
+    assert np.corrcoef(*pair)[0, 1] > 0.9
+
+
+def test_planes_channels_and_bands(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stack = rng.integers(0, 4000, (3, 5, 2, 40, 50)).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "s.tif", stack, imagej=True, metadata={"axes": "TZCYX"})
+    words = ("compare", tmp_path / "s.tif", tmp_path / "s.tif", "--overwrite")
+    output = ("--output", tmp_path / "c.png")
+    result = run(*words, *output, "--at", "T=2,c=2")
+    assert result.exit_code == 0, result.stderr
+    assert "drawn: T=2 of 3, Z=3 of 5, C=2 of 2" in result.stderr
+    scene = rng.integers(0, 4000, (40, 50, 4)).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "b.tif", scene, photometric="minisblack", planarconfig="contig")
+    for bands, drawn in ((None, "band 1 of 4"), ("2", "band 2 of 4"), ("4,3,2", "bands 4, 3, 2")):
+        more = () if bands is None else ("--bands", bands)
+        result = run("compare", tmp_path / "b.tif", tmp_path / "b.tif", *output, *more, words[-1])
+        assert result.exit_code == 0, result.stderr
+        assert f"drawn: {drawn}" in result.stderr
+
+
+def write_scan(path: Path, values: NDArray[Any]) -> None:
+    """Write Hounsfield units as a CT slice, or scaled values as NIfTI."""
+    if path.suffix == ".nii":
+        nibabel = pytest.importorskip("nibabel")
+        image = nibabel.Nifti1Image(np.rint((values + 1024) / 2).astype(np.int16).T, np.eye(4))
+        image.header.set_slope_inter(2, -1024)
+        nibabel.save(image, path)
+    else:
+        pydicom = pytest.importorskip("pydicom")
+        write_dicom(path, np.rint(values + 1024).astype(np.int16))
+        dataset = pydicom.dcmread(path)
+        dataset.RescaleIntercept = -1024
+        dataset.save_as(path)
+
+
+@pytest.mark.parametrize(("suffix", "unit"), [(".dcm", "HU"), (".nii", "grey levels")])
+def test_values_are_those_of_viewers(suffix: str, unit: str, tmp_path: Path) -> None:
+    names = [tmp_path / f"{name}{suffix}" for name in ("a", "b")]
+    tissue = np.where(np.arange(60) < 30, 40.0, 100.0) * np.ones((60, 1))
+    for name, shift in zip(names, (0, 10), strict=True):
+        write_scan(name, tissue + shift)
+    words = ("compare", *names, "--clean", names[0], "--window", -160, 240, "--zoom", 0, 0, 9)
+    result = run(*words, "--output", tmp_path / "c.png")
+    assert result.exit_code == 0, result.stderr
+    assert f"for a range of 60 {unit}" in result.stderr
+    picture = np.asarray(Image.open(tmp_path / "c.png").convert("L"))
+    left, right = picture[400, 28 + 250], picture[400, 28 + 400]
+    assert (left, right) == pytest.approx((200 / 400 * 255, 260 / 400 * 255), abs=1)
+    tifffile.imwrite(tmp_path / "b.tif", tissue.astype(np.int16))
+    result = run("compare", names[0], tmp_path / "b.tif", "--output", tmp_path / "d.png")
+    assert (result.exit_code, "the stored ones" in result.stderr) == (0, True)
 
 
 def test_other_sizes_and_bad_files(files: dict[str, Path], tmp_path: Path) -> None:
@@ -172,7 +263,7 @@ def test_other_sizes_and_bad_files(files: dict[str, Path], tmp_path: Path) -> No
     assert (result.exit_code, "no valid pixel" in result.stderr) == (3, True)
     result = run("compare", files["noisy"], files["denoised"], *output, "--zoom", 50, 0, 20)
     assert result.exit_code == 2
-    assert "--zoom 50 0 20 is not inside the image of 60 rows and 80 columns" in result.stderr
+    assert "50 0 20, is not inside the image of 60 rows and 80 columns" in result.stderr
     assert not (tmp_path / "c.png").exists()
 
 
@@ -188,7 +279,8 @@ def test_the_part_with_structure_is_enlarged() -> None:
 
 def test_removed_noise_is_drawn_around_grey() -> None:
     before = clean_image()
-    picture = comparison_sheet(before, before, None, Region(top=5, left=5, size=20), 255)
+    same = View(pixels=before)
+    picture = comparison_sheet(compared([same, same], zoom=(5, 5, 20)))
     assert (np.abs(picture.astype(int) - 127.5) < 1).all(axis=-1).mean() > 0.1
 
 
@@ -244,7 +336,23 @@ def test_explanation_of_colours_and_of_a_model_file(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     # The mean of three channels.
-    assert f"at noise level {20 / np.sqrt(3):.4g}\n" in result.stderr
+    level = f"{20 / np.sqrt(3):.4g} grey levels of the luminance (20 of its samples)"
+    assert f"at noise level {level}\n" in result.stderr
+
+
+@pytest.mark.slow
+def test_explanation_of_a_masked_plane(tmp_path: Path) -> None:
+    require_matplotlib()
+    stack = np.stack([clean_image()] * 3) + np.random.default_rng(0).normal(0, 15, (3, 60, 80))
+    stack[:, :10] = -9999
+    how: dict[str, Any] = {"photometric": "minisblack", "metadata": {"axes": "ZYX"}}
+    tifffile.imwrite(tmp_path / "s.tif", stack.astype(np.float32), **how)
+    words = ("explain", tmp_path / "s.tif", "--output", tmp_path / "why.png", "--model", "pm")
+    result = run(*words, "--at", "Z=3", "--nodata", -9999, "--window", 0, 255)
+    assert result.exit_code == 0, result.stderr
+    assert "Z=3 of 3: pm at noise level 1" in result.stderr
+    picture = np.asarray(Image.open(tmp_path / "why.png").convert("RGB"))
+    assert greyed_out(picture) > 0.02
 
 
 @pytest.mark.parametrize(
@@ -255,7 +363,12 @@ def test_explanation_of_colours_and_of_a_model_file(tmp_path: Path) -> None:
         (["--sigma", "-1"], 2, "sigma must not be negative"),
         (["--model", "best"], 2, "unknown model"),
         (["--engine", "abacus"], 2, "unknown engine"),
-        (["--page", "2"], 2, "--page 2 does not exist"),
+        (["--page", "2"], 2, "page 2 does not exist"),
+        (["--at", "Z=1"], 2, "there is no one axis 'Z'"),
+        (["--at", "12"], 2, "--at must name axes"),
+        (["--bands", "1,2"], 2, "--bands must be one number"),
+        (["--window", "200", "100"], 2, "the lower one first"),
+        (["--nodata", "black"], 2, "--nodata must be a number"),
     ],
 )
 def test_explain_refuses(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from typing import Any
@@ -144,17 +145,110 @@ class TestXarray:
             image.integrodiff.denoise(20, **SETTINGS), denoise(image, 20, **SETTINGS)
         )
         assert image.integrodiff.estimate_sigma() == pytest.approx(20, rel=0.2)
+        if importlib.util.find_spec("matplotlib") is not None:
+            assert len(image.integrodiff.compare(image).axes) > 6
+            assert len(image.integrodiff.explain(20, model="pm").axes) > 12
 
 
 class TestDask:
     def test_is_told_how(self) -> None:
         da = pytest.importorskip("dask.array")
-        frames = da.from_array(noisy(2, 12, 13), chunks=(1, 12, 13))
-        with pytest.raises(TypeError, match=r"compute\(\).*map_blocks\(denoise"):
+        pixels = noisy(2, 12, 13)
+        frames = da.from_array(pixels, chunks=(1, 6, 7))
+        with pytest.raises(TypeError, match=r"compute\(\).*rechunk.*map_blocks\(denoise"):
             denoise(frames, 20, axes="TYX")
-        found = frames.map_blocks(denoise, 20, axes="TYX", dtype=frames.dtype, **SETTINGS)
-        expected = denoise(noisy(2, 12, 13), 20, axes="TYX", **SETTINGS)
+        planes = frames.rechunk({-2: -1, -1: -1})
+        found = planes.map_blocks(denoise, 20, axes="TYX", dtype=frames.dtype, **SETTINGS)
+        expected = denoise(pixels, 20, axes="TYX", **SETTINGS)
         np.testing.assert_array_equal(found.compute(), expected)
+        np.testing.assert_array_equal(
+            denoise(frames.compute(), 20, axes="TYX", **SETTINGS), expected
+        )
+
+    def test_in_xarray(self) -> None:
+        xr = pytest.importorskip("xarray")
+        pytest.importorskip("dask.array")
+        whole = xr.DataArray(noisy(2, 12, 13), dims=("time", "lat", "lon"))
+        image = whole.chunk({"time": 1, "lat": 6})
+        with pytest.raises(TypeError, match=r"compute\(\).*\{'lat': -1, 'lon': -1\}.*map_blocks"):
+            denoise(image, 20)
+        planes = image.chunk({"lat": -1, "lon": -1})
+        lazy = planes.map_blocks(denoise, kwargs={"sigma": 20, **SETTINGS}, template=planes)
+        assert lazy.chunks is not None
+        xr.testing.assert_identical(lazy.compute(), denoise(whole, 20, **SETTINGS))
+
+
+class Exchanged:
+    """An array of a library of its own, which exchanges data by DLPack alone."""
+
+    def __init__(self, data: Any, device: tuple[int, int] = (1, 0)) -> None:
+        self.data, self.device = data, device
+
+    def __dlpack__(self, **how: Any) -> Any:
+        if self.device[0] != 1:
+            raise BufferError("this memory is elsewhere")
+        return self.data.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def to_device(self, device: str, stream: object = None) -> Exchanged:
+        assert (device, stream) == ("cpu", None)
+        return Exchanged(self.data)
+
+    def __array_namespace__(self, **_: Any) -> type[Exchanged]:
+        return Exchanged
+
+    @staticmethod
+    def from_dlpack(array: Any) -> Exchanged:
+        return Exchanged(np.from_dlpack(array))
+
+    @staticmethod
+    def asarray(array: Any, device: tuple[int, int]) -> Exchanged:
+        return Exchanged(array, device)
+
+
+class Giver:
+    """A type that only gives its data away."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.data.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        found: tuple[int, int] = self.data.__dlpack_device__()
+        return found
+
+
+class TestDLPack:
+    @pytest.mark.parametrize("device", [(1, 0), (2, 1)])
+    def test_comes_back_to_its_device(self, device: tuple[int, int]) -> None:
+        pixels, valid = noisy(12, 13), np.random.default_rng(1).random((12, 13)) > 0.2
+        image: Any = Exchanged(pixels, device)
+        mask: Any = Exchanged(valid, device)
+        found: Any = denoise(image, 20, mask=mask, **SETTINGS)
+        assert isinstance(found, Exchanged)
+        assert found.device == device
+        np.testing.assert_array_equal(found.data, denoise(pixels, 20, mask=valid, **SETTINGS))
+
+    def test_a_giver_gets_an_array(self) -> None:
+        pixels = noisy(12, 13)
+        found = denoise(Giver(pixels), 20, **SETTINGS)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_array_equal(found, denoise(pixels, 20, **SETTINGS))
+
+    def test_dtypes_without_equal_in_numpy(self) -> None:
+        torch = pytest.importorskip("torch")
+        with pytest.raises(TypeError, match=r"Giver.*cannot be read by NumPy.*convert it"):
+            denoise(Giver(torch.zeros((4, 4), dtype=torch.bfloat16)), 20)
+
+    def test_tensors_by_their_own_protocol(self) -> None:
+        torch = pytest.importorskip("torch")
+        pixels = noisy(12, 13)
+        found = denoise(Giver(torch.from_numpy(pixels)), 20, **SETTINGS)
+        np.testing.assert_array_equal(found, denoise(pixels, 20, **SETTINGS))
 
 
 def test_no_library_is_imported() -> None:

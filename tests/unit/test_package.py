@@ -40,9 +40,11 @@ PUBLIC = {
     "ReducedLaw": "type",
     "ScaleGrid": "type",
     "StepSizeWarning": "type",
+    "compare": "function",
     "denoise": "function",
     "estimate_poisson_gaussian": "function",
     "estimate_sigma": "function",
+    "explain": "function",
     "load_model": "function",
     "save_model": "function",
     "stages": "module",
@@ -66,6 +68,38 @@ SIGNATURES = {
         "*mask=None",
         "*out=None",
         "*callback=None",
+    ],
+    "compare": [
+        "before",
+        "after",
+        "clean=None",
+        "*axes=None",
+        "*channel_axis=None",
+        "*at=None",
+        "*bands=None",
+        "*mask=None",
+        "*window=None",
+        "*zoom=None",
+        "*data_range=None",
+        "*unit=None",
+    ],
+    "explain": [
+        "image",
+        "sigma=None",
+        "*noise_psd=None",
+        "*model='iad-plus'",
+        "*data_range=None",
+        "*axes=None",
+        "*channel_axis=None",
+        "*colour='auto'",
+        "*noise='gaussian'",
+        "*engine='auto'",
+        "*mask=None",
+        "*at=None",
+        "*bands=None",
+        "*step=None",
+        "*window=None",
+        "*unit=None",
     ],
     "estimate_sigma": ["image", "*channel_axis=None", "*mask=None"],
     "estimate_poisson_gaussian": ["image", "*channel_axis=None", "*offset=None", "*mask=None"],
@@ -167,7 +201,6 @@ colour
 request
 pipeline
 _denoise
-xarray
 __init__
 io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.tiff_tags \
     formats.tiff_writing formats.jpeg_size formats.tiff \
@@ -175,13 +208,16 @@ io: spacing bounded image access registry masks formats.exif formats.ome_xml for
     formats.dicom formats.nifti formats.zarr_codecs formats.zarr_slabs \
     formats.zarr_pyramid formats.ome_zarr \
     formats.__init__ __init__
-viz: metrics sheet comparison demo drawing explanation explanation_figure __init__
+viz: metrics sheet view notebook_figure drawing comparison comparison_figure demo explanation \
+     explanation_figure figures __init__
+xarray
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
-cli: _terminal _files _models _noise _masks _one_file batch.plan batch.records batch.outcomes \
-     batch.messages batch.workers batch.run batch.__init__ _pipes _single _training_messages \
-     _training denoise compare explain info demo train reproduce __init__ __main__
+cli: _terminal _files _models _noise _masks _views _one_file batch.plan batch.records \
+     batch.outcomes batch.messages batch.workers batch.run batch.__init__ _pipes _single \
+     _training_messages _training denoise compare explain info demo train reproduce __init__ \
+     __main__
 """
 """Every module of the package. A module may import those above it, and in its own line those to
 its left. A new module must be entered here."""

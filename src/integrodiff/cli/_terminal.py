@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import signal
 import threading
@@ -15,8 +14,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-
-from integrodiff.install import install_hint
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -227,8 +224,10 @@ def shown_bar(console: Console, title: str, total: int) -> Iterator[Callable[[],
 
 def require_matplotlib() -> None:
     """Stop if Matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        stop(ExitCode.USAGE, f"figures need Matplotlib; {install_hint('plot')}")
+    from integrodiff.viz.drawing import require_matplotlib
+
+    with stopping(ExitCode.USAGE, ImportError):
+        require_matplotlib()
 
 
 def _in_words_of_the_command_line(text: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from integrodiff.cli._files import page_of, refuse_output_over_inputs
+from integrodiff.cli._files import refuse_output_over_inputs
+from integrodiff.cli._masks import MaskFile, MaskOptions, NodataValue
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
@@ -19,12 +21,11 @@ from integrodiff.cli._terminal import (
     stop,
     stopping,
 )
+from integrodiff.cli._views import At, Bands, GreyWindow, PageNumber, ViewOptions, say_notes
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from integrodiff.viz.comparison import Region
+    from integrodiff.viz.comparison import Comparison
+    from integrodiff.viz.view import View
 
 
 def compare(
@@ -50,13 +51,19 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    page: Annotated[int, typer.Option(min=1, help="Page of a stack, counted from 1.")] = 1,
+    at: At = None,
+    page: PageNumber = None,
+    bands: Bands = None,
+    window: GreyWindow = None,
+    mask: MaskFile = None,
+    nodata: NodataValue = None,
     data_range: Annotated[
         float | None,
         typer.Option(
             metavar="R",
             help="Difference between the largest and smallest grey value that the images could "
-            "have, for PSNR and SSIM. By default as in `integrodiff denoise`.",
+            "have, for PSNR and SSIM. By default that of the bit depth of the clean image or, in "
+            "floating point, of its values.",
             show_default=False,
         ),
     ] = None,
@@ -68,128 +75,134 @@ def compare(
 
     The difference is centred on mid-grey; black and white are four standard deviations away. If
     it shows the shapes of objects, structure was removed together with the noise. One square of
-    every image is enlarged. With --clean, the PSNR and SSIM of both images are printed.
+    every image is enlarged. Images are turned as their EXIF data say, and invalid pixels are greyed
+    out. With --clean, the PSNR and SSIM of both images are printed, over valid pixels.
 
     For example:
 
         integrodiff compare noisy.png denoised.png
         integrodiff compare noisy.png denoised.png --clean original.png --output comparison.png
+        integrodiff compare scan.nii.gz clean.nii.gz --at Z=80 --window -160 240
+        integrodiff compare scene.tif clean.tif --bands 4,3,2 --nodata 0
     """
     with exit_codes(), plain_warnings():
-        _run(before, after, output, clean, zoom, page, data_range, overwrite)
-
-
-def _run(
-    before: Path,
-    after: Path,
-    output: Path,
-    clean: Path | None,
-    zoom: tuple[int, int, int] | None,
-    page: int,
-    data_range: float | None,
-    overwrite: bool,
-) -> None:
-    import numpy as np
-
-    from integrodiff.errors import ImageFileError
-    from integrodiff.grey_range import grey_range
-    from integrodiff.io import ImageFile, check_output_path, write_image
-    from integrodiff.viz.comparison import busiest_region, comparison_sheet
-
-    inputs = [before, after] if clean is None else [before, after, clean]
-    refuse_output_over_inputs(output, inputs)
-    with stopping(ExitCode.OUTPUT, ImageFileError):
-        check_output_path(output, overwrite=overwrite)
-    pages = [page_of(path, page) for path in inputs]
-    images = [pixels for pixels, _ in pages]
-    for path, image in zip(inputs[1:], images[1:], strict=True):
-        if image.shape != images[0].shape:
-            stop(
-                ExitCode.INPUT,
-                f"{path} has the shape {_shape(image)} and {before} {_shape(images[0])}; "
-                "both images must have the same size and number of colours",
+        _run(
+            _Request(
+                inputs=(before, after) if clean is None else (before, after, clean),
+                output=output,
+                zoom=zoom,
+                shown=ViewOptions(at=at, page=page, bands=bands, window=window),
+                masks=MaskOptions(mask=mask, nodata=nodata),
+                data_range=data_range,
+                overwrite=overwrite,
             )
-    mask = _common([found for _, found in pages])
-    if mask is not None:
-        images = [_without_invalid(image, mask) for image in images]
-        say(f"{np.mean(~mask):.2g} of the pixels are invalid: they are drawn grey and do not count")
-    if clean is not None and images[0].dtype != images[2].dtype:
-        note(
-            f"{before} is {images[0].dtype} and {clean} is {images[2].dtype}: PSNR and SSIM assume "
-            "the same scale of grey values"
         )
-    with stopping(ExitCode.USAGE, ValueError, TypeError):
-        if clean is None and data_range is None:
-            span = float(np.ptp(images[-1].astype(np.float64))) or 1.0
-        else:
-            # The range is that of the image with the least noise.
-            span = grey_range(images[-1], 0.0, data_range)
-    region = busiest_region(images[-1]) if zoom is None else _region(zoom, images[0])
-    if clean is not None:
-        _print_table(inputs, images, span, mask)
-    picture = comparison_sheet(
-        images[0], images[1], None if clean is None else images[2], region, span, mask
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """The arguments of the command."""
+
+    inputs: tuple[Path, ...]
+    output: Path
+    zoom: tuple[int, int, int] | None
+    shown: ViewOptions
+    masks: MaskOptions
+    data_range: float | None
+    overwrite: bool
+
+
+def _run(request: _Request) -> None:
+    from integrodiff.errors import ImageFileError
+    from integrodiff.io import ImageFile, check_output_path, write_image
+    from integrodiff.viz.comparison import compared, comparison_sheet
+    from integrodiff.viz.view import common_mask
+
+    inputs, output = request.inputs, request.output
+    request.shown.check()
+    refuse_output_over_inputs(output, [*inputs, *request.masks.files])
     with stopping(ExitCode.OUTPUT, ImageFileError):
-        write_image(output, ImageFile(pixels=picture, axes="YXS"), overwrite=overwrite)
+        check_output_path(output, overwrite=request.overwrite)
+    views = _views(request)
+    with stopping(ExitCode.INPUT, ValueError):
+        common_mask(views)
+    with stopping(ExitCode.USAGE, ValueError, TypeError):
+        found = compared(
+            views,
+            window=request.shown.window,
+            zoom=request.zoom,
+            data_range=request.data_range,
+        )
+    _say_what_is_drawn(inputs, found)
+    if found.qualities:
+        _print_table(inputs, found)
+    with stopping(ExitCode.OUTPUT, ImageFileError):
+        picture = ImageFile(pixels=comparison_sheet(found), axes="YXS")
+        write_image(output, picture, overwrite=request.overwrite)
     say(f"comparison written to {output}")
 
 
-def _common(masks: list[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-    """Return where all images are valid; None if they are everywhere."""
-    found = [mask for mask in masks if mask is not None]
-    if not found:
-        return None
-    common: NDArray[np.bool_] = found[0]
-    for mask in found[1:]:
-        common = common & mask
-    if not common.any():
-        stop(ExitCode.INPUT, "there is no pixel that is valid in all of these images")
-    return common
+def _views(request: _Request) -> list[View]:
+    """Read what is drawn of each file; stop if they do not fit each other."""
+    from integrodiff.errors import ImageFileError
+    from integrodiff.io import open_image
+    from integrodiff.viz.view import in_units
+
+    exclusions = request.masks.exclusions()
+    views, displays = [], []
+    for path in request.inputs:
+        with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
+            say_notes(path, reader)
+            view = request.shown.view(path, reader, exclusions)
+        if view.mask is not None and not view.mask.any():
+            stop(ExitCode.INPUT, f"{path} has no valid pixel on this page")
+        views.append(view)
+        displays.append(reader.header.display)
+    before = request.inputs[0]
+    for path, view in zip(request.inputs[1:], views[1:], strict=True):
+        if view.pixels.shape != views[0].pixels.shape:
+            stop(
+                ExitCode.INPUT,
+                f"{path} has the shape {_shape(view)} and {before} {_shape(views[0])}; "
+                "both images must have the same size and number of colours",
+            )
+    if len(set(displays)) > 1:
+        note("grey values are the stored ones, since these files scale theirs in different ways")
+        return views
+    return [in_units(view, *display) for view, display in zip(views, displays, strict=True)]
 
 
-def _without_invalid(image: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return an image with one of its valid values at all invalid pixels."""
+def _say_what_is_drawn(inputs: tuple[Path, ...], found: Comparison) -> None:
+    """Write which plane is drawn, how many pixels are invalid, and what may be wrong."""
     import numpy as np
 
-    valid = image[mask]
-    return np.where(mask if image.ndim == 2 else mask[..., None], image, valid[len(valid) // 2])
+    words = found.images["before"].words
+    if words:
+        say(f"drawn: {words}")
+    if found.mask is not None:
+        share = float(np.mean(~found.mask))
+        say(f"{share:.2g} of the pixels are invalid: they are greyed out and do not count")
+    if "clean" in found.images:
+        before, clean = (found.images[name].pixels.dtype for name in ("before", "clean"))
+        if before != clean:
+            note(
+                f"{inputs[0]} is {before} and {inputs[2]} is {clean}: PSNR and SSIM assume the "
+                "same scale of grey values"
+            )
 
 
-def _region(zoom: tuple[int, int, int], image: NDArray[Any]) -> Region:
-    """Return the square to enlarge; stop if it is not inside the image."""
-    from integrodiff.viz.comparison import Region
-
-    top, left, size = zoom
-    height, width = image.shape[:2]
-    if min(top, left) < 0 or size < 1 or top + size > height or left + size > width:
-        stop(
-            ExitCode.USAGE,
-            f"--zoom {top} {left} {size} is not inside the image of {height} rows and {width} "
-            "columns",
-        )
-    return Region(top=top, left=left, size=size)
+def _shape(view: View) -> str:
+    return " x ".join(map(str, view.pixels.shape))
 
 
-def _shape(image: NDArray[Any]) -> str:
-    return " x ".join(map(str, image.shape))
-
-
-def _print_table(
-    paths: list[Path],
-    images: list[NDArray[Any]],
-    span: float,
-    mask: NDArray[np.bool_] | None,
-) -> None:
+def _print_table(paths: tuple[Path, ...], found: Comparison) -> None:
     from rich import box
     from rich.table import Table
-
-    from integrodiff.viz.comparison import quality
 
     table = Table(box=box.SIMPLE)
     for name in ("image", "PSNR [dB]", "SSIM"):
         table.add_column(name, justify="left" if name == "image" else "right")
-    for path, image in zip(paths[:2], images[:2], strict=True):
-        found = quality(image, images[2], span, mask)
-        table.add_row(printable(str(path)), f"{found.psnr:.2f}", f"{found.ssim:.3f}")
+    for path, quality in zip(paths, found.qualities.values(), strict=False):
+        table.add_row(printable(str(path)), f"{quality.psnr:.2f}", f"{quality.ssim:.3f}")
     results().print(table)
+    say(f"PSNR and SSIM for a range of {found.data_range:.6g} {found.unit}")

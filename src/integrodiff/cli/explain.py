@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.cli._files import page_of, refuse_output_over_inputs
+from integrodiff.cli._files import refuse_output_over_inputs
+from integrodiff.cli._masks import MaskFile, MaskOptions, NodataValue
 from integrodiff.cli._models import loaded_model
-from integrodiff.cli._noise import NoiseOptions, NoisePsd, Sigma
+from integrodiff.cli._noise import (
+    Gain,
+    NoiseKind,
+    NoiseOptions,
+    NoisePsd,
+    Offset,
+    Readout,
+    Sigma,
+    SigmaMap,
+)
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
@@ -22,15 +32,26 @@ from integrodiff.cli._terminal import (
     stop,
     stopping,
 )
+from integrodiff.cli._views import At, Bands, GreyWindow, PageNumber, ViewOptions, say_notes
+
+if TYPE_CHECKING:
+    from integrodiff.io import ImageReader
+    from integrodiff.models import Model
+    from integrodiff.viz.explanation import Explained
 
 
 def explain(
-    input: Annotated[Path, typer.Argument(metavar="IN", help="Noisy image, grey or RGB.")],
+    input: Annotated[Path, typer.Argument(metavar="IN", help="Noisy image.")],
     output: Annotated[
         Path, typer.Option(metavar="FILE.png", help="Picture to write, a PNG file.")
     ] = Path("explanation.png"),
     sigma: Sigma = None,
+    sigma_map: SigmaMap = None,
     noise_psd: NoisePsd = None,
+    noise: NoiseKind = "gaussian",
+    gain: Gain = None,
+    offset: Offset = None,
+    readout: Readout = None,
     model: Annotated[
         str, typer.Option(metavar="NAME|FILE.json", help="Model name or model file.")
     ] = DEFAULT_MODEL,
@@ -59,7 +80,12 @@ def explain(
             show_default=False,
         ),
     ] = None,
-    page: Annotated[int, typer.Option(min=1, help="Page of a stack, counted from 1.")] = 1,
+    at: At = None,
+    page: PageNumber = None,
+    bands: Bands = None,
+    window: GreyWindow = None,
+    mask: MaskFile = None,
+    nodata: NodataValue = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing picture.")
     ] = False,
@@ -68,25 +94,38 @@ def explain(
 
     The picture shows the multiscale structure tensor (strength, coherence and orientation of
     edges), the diffusivity across and along structures at each scale, and the image after several
-    steps. For a colour image it shows the luminance. Drawing needs Matplotlib, which the extra
-    `plot` installs.
+    steps. For a colour image it shows the luminance, and with --bands one sample on its own. All
+    grey values are in one unit, that of the image; those of photon counts are in standard
+    deviations of the noise. Invalid pixels are greyed out. Drawing needs Matplotlib, which the
+    extra `plot` installs.
 
     For example:
 
         integrodiff explain noisy.png
         integrodiff explain noisy.png --sigma 25 --step 0 --output explanation.png
+        integrodiff explain cells.ome.tif --at T=3,C=2
+        integrodiff explain scan.nii.gz --at Z=80 --window -160 240
     """
     with exit_codes(), plain_warnings():
         _run(
             _Request(
                 input=input,
                 output=output,
-                noise=NoiseOptions(sigma=sigma, noise_psd=noise_psd),
+                noise=NoiseOptions(
+                    sigma=sigma,
+                    sigma_map=sigma_map,
+                    noise_psd=noise_psd,
+                    kind=noise,
+                    gain=gain,
+                    offset=offset,
+                    readout=readout,
+                ),
                 model=model,
                 step=step,
                 engine=engine,
                 data_range=data_range,
-                page=page,
+                shown=ViewOptions(at=at, page=page, bands=bands, window=window),
+                masks=MaskOptions(mask=mask, nodata=nodata),
                 overwrite=overwrite,
             )
         )
@@ -103,7 +142,8 @@ class _Request:
     step: int | None
     engine: str
     data_range: float | None
-    page: int
+    shown: ViewOptions
+    masks: MaskOptions
     overwrite: bool
 
 
@@ -111,56 +151,59 @@ def _run(request: _Request) -> None:
     """Check the arguments, compute, draw."""
     require_matplotlib()
     request.noise.check()
+    request.shown.check()
     model = loaded_model(request.model)
     _check_output(request)
-    pixels, mask = page_of(request.input, request.page)
-    if mask is not None:
-        stop(
-            ExitCode.INPUT,
-            f"{request.input} has invalid pixels, and only images without them can be explained; "
-            "cut out a part",
-        )
-    from integrodiff import Denoiser
-    from integrodiff.arrays import array_image
+    from integrodiff.errors import ImageFileError
+    from integrodiff.io import open_image
     from integrodiff.viz.drawing import save_figure
-    from integrodiff.viz.explanation import explain
     from integrodiff.viz.explanation_figure import draw
 
-    with stopping(ExitCode.USAGE, ValueError, TypeError, ImportError):
+    with stopping(ExitCode.INPUT, ImageFileError), open_image(request.input) as reader:
+        say_notes(request.input, reader)
+        words, found = _explained(request, model, reader)
+        white_is_zero = reader.header.metadata.white_is_zero
+    what = f"{Path(request.model).name} at {found.noise}"
+    title = ", ".join(filter(None, [request.input.name, words]))
+    figure = draw(
+        found.explanation,
+        printable(f"{title}: {what}"),
+        window=request.shown.window,
+        white_is_zero=white_is_zero,
+    )
+    with stopping(ExitCode.OUTPUT, OSError):
+        save_figure(figure, request.output, overwrite=request.overwrite)
+    say(f"{request.input} -> {request.output}: {f'{words}: ' if words else ''}{what}")
+
+
+def _explained(request: _Request, model: Model, reader: ImageReader) -> tuple[str, Explained]:
+    """Return which plane is explained, in words, and its explanation."""
+    from integrodiff import Denoiser
+    from integrodiff.errors import ImageFileError
+    from integrodiff.viz.explanation import explain_plane
+
+    source = request.masks.exclusions().source(reader)
+    selection = request.shown.selection(request.input, reader.layout, all_samples=True)
+    try:
         denoiser = Denoiser(
             **request.noise.arguments(),
             model=model,
             engine=request.engine,
             data_range=request.data_range,
         )
-        pipeline = denoiser.pipeline(
-            array_image(pixels, channel_axis=None if pixels.ndim == 2 else -1)
-        )
-        groups = pipeline.on_model_scale(pixels, 0)
-        if not groups:
-            stop(
-                ExitCode.USAGE,
-                "the noise level is 0, so nothing is changed; give --sigma above 0",
-            )
-        # The first group of a colour image is its luminance.
-        image, level = groups[0]
-        explanation = explain(
-            image,
-            level.sigma,
-            model,
+        found = explain_plane(
+            denoiser,
+            source,
+            selection,
             step=request.step,
-            engine=request.engine,
-            evolution=level.evolution(model),
+            orientation=reader.header.metadata.orientation,
         )
-    (channel,) = pipeline.resolved.channels
-    first = channel.space.groups[0].sigma
-    kind = "" if level.shape.is_white else ", correlated noise"
-    estimated = " (estimated)" if channel.estimated else ""
-    what = f"{Path(request.model).name} at noise level {first:.4g}{kind}{estimated}"
-    figure = draw(explanation, printable(f"{request.input.name}: {what}"))
-    with stopping(ExitCode.OUTPUT, OSError):
-        save_figure(figure, request.output, overwrite=request.overwrite)
-    say(f"{request.input} -> {request.output}: {what}")
+    except ImageFileError:
+        raise
+    except (ValueError, TypeError, ImportError) as error:
+        stop(ExitCode.USAGE, str(error))
+    display = reader.header.display
+    return selection.words, found.in_unit(display.unit, display.slope, display.intercept)
 
 
 def _check_output(request: _Request) -> None:
@@ -171,6 +214,6 @@ def _check_output(request: _Request) -> None:
     output = request.output
     if output.suffix.lower() != ".png":
         stop(ExitCode.OUTPUT, f"{output}: the picture is a PNG file; its name must end in .png")
-    refuse_output_over_inputs(output, [request.input, *request.noise.files])
+    refuse_output_over_inputs(output, [request.input, *request.noise.files, *request.masks.files])
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=request.overwrite)

@@ -19,6 +19,14 @@ EXIF_SIGNATURE = b"Exif\0\0"
 """What a block of EXIF data begins with in a JPEG file."""
 
 
+class Display(NamedTuple):
+    """The grey values that programs show: ``slope * stored + intercept``, with their unit."""
+
+    slope: float = 1.0
+    intercept: float = 0.0
+    unit: str = ""
+
+
 class FormatDetails:
     """Metadata that only a file of the same format can hold; each format has its own.
 
@@ -34,6 +42,11 @@ class FormatDetails:
     def only_here(self) -> str | None:
         """The metadata that is lost in a file of another format, in words for the user."""
         return None
+
+    @property
+    def display(self) -> Display:
+        """The grey values that programs show."""
+        return Display()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +184,12 @@ class ImageHeader:
     def pages(self) -> int:
         """Number of pages, one for each plane."""
         return self.layout.plane_count
+
+    @property
+    def display(self) -> Display:
+        """The grey values that programs show."""
+        own = self.metadata.own
+        return Display() if own is None else own.display
 
     @property
     def values_per_pixel(self) -> int:

@@ -74,10 +74,17 @@ def _flows(
     return flows
 
 
-def coupling_field(smoothed: Sequence[Array], term: Term) -> Field:
+def coupling_field(
+    smoothed: Sequence[Array],
+    term: Term,
+    local: Sensitivity | None = None,
+    domain: Domain | None = None,
+) -> Field:
     """Return the field that a term's diffusivity depends on: tensors, or a scalar energy."""
-    scales = term.scales_in_coupling
-    return _coupling_field({i: term.derivatives.forward(smoothed[i]) for i in scales}, term)
+    parts = {i: term.derivatives.forward(smoothed[i]) for i in term.scales_in_coupling}
+    if domain is not None:
+        parts = {i: domain.known(term.derivatives, part) for i, part in parts.items()}
+    return _coupling_field(parts, term, local=local, domain=domain)
 
 
 def _coupling_field(

@@ -1,15 +1,20 @@
-"""PSNR, SSIM and the picture of ``integrodiff compare``."""
+"""Two images and their difference: the numbers of ``compare``, and a picture by Pillow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff._checks import positive_number
+from integrodiff.grey_range import grey_range
+from integrodiff.validity import Mask
 from integrodiff.viz.metrics import psnr, ssim
 from integrodiff.viz.sheet import Tile, magnified, sheet
+from integrodiff.viz.view import View, Window, common_mask
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -17,7 +22,6 @@ Floats: TypeAlias = NDArray[np.float64]
 _PANEL = 640
 # The difference is centred on mid-grey; black and white are this many standard deviations away.
 _DEVIATIONS = 4.0
-_GREY = 128  # of invalid pixels
 # Side of the enlarged square: as a part of the shorter side, and its limits in pixels.
 _ZOOM_PART, _SMALLEST_ZOOM, _LARGEST_ZOOM = 1 / 4, 48, 128
 
@@ -28,6 +32,9 @@ class Quality:
 
     psnr: float
     ssim: float
+
+    def __str__(self) -> str:
+        return f"{self.psnr:.2f} dB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,37 +49,186 @@ class Region:
         """Return the region of an image, as a view."""
         return image[self.top : self.top + self.size, self.left : self.left + self.size]
 
+    def __str__(self) -> str:
+        return f"{self.size} x {self.size} at row {self.top}, column {self.left}"
+
 
 def quality(
     image: NDArray[Any],
     clean: NDArray[Any],
     data_range: float,
-    mask: NDArray[np.bool_] | None = None,
+    mask: Mask | None = None,
 ) -> Quality:
     """Return PSNR and SSIM of a grey image, or of one with its samples last.
 
-    With a mask, the PSNR is that of valid pixels; the SSIM is that of windows around them, with
-    the clean image at invalid pixels.
+    With a mask, the PSNR is that of valid pixels, and the SSIM that of windows without an invalid
+    pixel.
     """
     if mask is None:
         return Quality(psnr=psnr(image, clean, data_range), ssim=ssim(image, clean, data_range))
     valid = mask if image.ndim == 2 else mask[..., None]
-    whole = np.where(valid, image, clean)
+    # What is at invalid pixels has no effect; NaN would have one, as the SSIM uses running sums.
+    first, second = (np.where(valid, part, part.dtype.type(0)) for part in (image, clean))
     return Quality(
         psnr=psnr(image[mask], clean[mask], data_range),
-        ssim=ssim(whole, clean, data_range, mask),
+        ssim=ssim(first, second, data_range, mask),
     )
 
 
-def busiest_region(image: NDArray[Any]) -> Region:
-    """Return the square with the largest mean gradient magnitude."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """An image before and after denoising, as it is drawn.
+
+    Attributes
+    ----------
+    images : dict from str to View
+        ``before``, ``after`` and, if there is one, ``clean``; all with the same mask.
+    windows : tuple of (float, float)
+        Grey values that are drawn black and white in these images, for each sample.
+    removed : View
+        ``before`` minus ``after``.
+    deviation : float
+        Its standard deviation over valid pixels.
+    region : Region
+        The square that is enlarged.
+    data_range : float, optional
+        Range of grey values for PSNR and SSIM; None if there is no clean image.
+    qualities : dict from str to Quality
+        Of ``before`` and ``after``, if there is a clean image.
+    """
+
+    images: dict[str, View]
+    windows: tuple[Window, ...]
+    removed: View
+    deviation: float
+    region: Region
+    data_range: float | None
+    qualities: dict[str, Quality]
+
+    @property
+    def unit(self) -> str:
+        """Unit of all grey values."""
+        return self.removed.unit
+
+    @property
+    def mask(self) -> Mask | None:
+        """True at pixels that are valid in all images; None if all are."""
+        return self.removed.mask
+
+    @property
+    def reach(self) -> float:
+        """Difference that is drawn white."""
+        return _DEVIATIONS * self.deviation or 1.0
+
+    @property
+    def deviation_words(self) -> str:
+        """The standard deviation of the difference with its unit."""
+        return f"sd {self.deviation:.3g} {self.unit}"
+
+    @property
+    def window_words(self) -> str:
+        """The window with its unit."""
+        if len(set(self.windows)) > 1:
+            return "a window for each band"
+        low, high = self.windows[0]
+        return f"black {low:.4g}, white {high:.4g} {self.unit}"
+
+    def pictures(self) -> dict[str, NDArray[np.uint8]]:
+        """Return all images in 8 bits, in the order in which they are drawn."""
+        found = {name: image.as_bytes(self.windows) for name, image in self.images.items()}
+        ends = ((-self.reach, self.reach),) * len(self.windows)
+        clean = {"clean": found.pop("clean")} if "clean" in found else {}
+        return found | {"removed": self.removed.as_bytes(ends)} | clean
+
+
+def compared(
+    views: Sequence[View],
+    *,
+    window: Window | None = None,
+    zoom: Sequence[int] | None = None,
+    data_range: float | None = None,
+) -> Comparison:
+    """Compare two or three views of the same size: before, after and clean.
+
+    Parameters
+    ----------
+    views : sequence of View
+        Their invalid pixels do not count in any of them.
+    window : (float, float), optional
+        Grey values that are drawn black and white. By default one that fits the image with the
+        least noise.
+    zoom : sequence of int, optional
+        Row, column and side of the square that is enlarged. By default the one with the strongest
+        structure.
+    data_range : float, optional
+        For PSNR and SSIM. By default that of the dtype of the clean image, or the difference of
+        its largest and smallest value.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the square is not inside the images, the data range is no positive number, or no pixel
+        is valid in all of them.
+    """
+    mask = common_mask(views)
+    masked = [replace(view, mask=mask) for view in views]
+    images = dict(zip(("before", "after", "clean"), masked, strict=False))
+    removed = np.subtract(views[0].pixels, views[1].pixels, dtype=np.float64)
+    difference = replace(masked[0], pixels=removed, white_is_zero=False)
+    span = None
+    if data_range is not None:
+        span = positive_number("data_range", data_range)
+    elif "clean" in images:
+        span = _range_of(images["clean"])
+    qualities = {}
+    if "clean" in images and span is not None:
+        clean = images["clean"].pixels
+        qualities = {
+            name: quality(images[name].pixels, clean, span, mask) for name in ("before", "after")
+        }
+    least_noise = masked[-1]
+    return Comparison(
+        images=images,
+        windows=least_noise.windows(window),
+        removed=difference,
+        deviation=float(difference.valid.std()),
+        region=busiest_region(least_noise.pixels, mask) if zoom is None else _region(zoom, removed),
+        data_range=span,
+        qualities=qualities,
+    )
+
+
+def _range_of(clean: View) -> float:
+    """Return the range of a clean image: by its dtype, or that of its valid values."""
+    values = clean.valid
+    try:
+        return grey_range(values, 0.0)
+    except ValueError:  # floating point of any range
+        return float(np.ptp(values.astype(np.float64))) or 1.0
+
+
+def _region(zoom: Sequence[int], image: NDArray[Any]) -> Region:
+    """Return the square to enlarge; refuse one that is not inside the image."""
+    top, left, size = zoom
+    height, width = image.shape[:2]
+    if min(top, left) < 0 or size < 1 or top + size > height or left + size > width:
+        raise ValueError(
+            f"the square to zoom, {top} {left} {size}, is not inside the image of {height} rows "
+            f"and {width} columns"
+        )
+    return Region(top=top, left=left, size=size)
+
+
+def busiest_region(image: NDArray[Any], mask: Mask | None = None) -> Region:
+    """Return the square with the largest mean gradient magnitude between valid pixels."""
     from scipy.ndimage import uniform_filter
 
-    grey = image.astype(np.float64) if image.ndim == 2 else image.mean(axis=-1)
+    grey = image.astype(np.float64) if image.ndim == 2 else image.mean(axis=-1, dtype=np.float64)
     shorter = min(grey.shape)
     size = min(max(round(_ZOOM_PART * shorter), _SMALLEST_ZOOM), _LARGEST_ZOOM, shorter)
+    grey = grey if mask is None else np.where(mask, grey, np.nan)
     steps = [np.gradient(grey, axis=axis) if grey.shape[axis] > 1 else 0 * grey for axis in (0, 1)]
-    strength = uniform_filter(np.hypot(*steps), size, mode="constant")
+    strength = uniform_filter(np.nan_to_num(np.hypot(*steps)), size, mode="constant")
     # The filter centres its window on a pixel; keep the windows that lie inside the image.
     rows, columns = (length - size + 1 for length in grey.shape)
     start = size // 2
@@ -81,68 +237,26 @@ def busiest_region(image: NDArray[Any]) -> Region:
     return Region(top=int(top), left=int(left), size=size)
 
 
-def comparison_sheet(
-    before: NDArray[Any],
-    after: NDArray[Any],
-    clean: NDArray[Any] | None,
-    region: Region,
-    data_range: float,
-    mask: NDArray[np.bool_] | None = None,
-) -> NDArray[np.uint8]:
-    """Return a sheet with both images, their difference, the clean image, and enlarged squares.
-
-    Parameters
-    ----------
-    before, after, clean : ndarray
-        Images of the same shape, grey or with three channels last.
-    region : Region
-        Framed in the upper row, enlarged in the lower one.
-    data_range : float
-        Grey range for the PSNR in the labels.
-    mask : array of bool, optional
-        True at valid pixels; the others are drawn grey and do not count.
-    """
-    removed = before.astype(np.float64) - after.astype(np.float64)
-    counted = removed if mask is None else removed[mask]
-    images = {"before": before, "after": after} | ({} if clean is None else {"clean": clean})
-    ends = _display_range(*(i if mask is None else i[mask] for i in images.values()))
-    shown = {name: _as_bytes(image, *ends) for name, image in images.items()}
-    reach = max(_DEVIATIONS * float(counted.std()), 1e-12 * data_range)
-    shown["removed"] = _as_bytes(removed, -reach, reach)
-    if mask is not None:
-        for pixels in shown.values():
-            pixels[~mask] = _GREY
-    labels = {"removed": f"sd {counted.std():.3g}"}
-    if clean is not None:
-        for name in ("before", "after"):
-            labels[name] = f"{quality(images[name], clean, data_range, mask).psnr:.2f} dB"
+def comparison_sheet(comparison: Comparison) -> NDArray[np.uint8]:
+    """Return a sheet with both images, their difference, the clean image, and enlarged squares."""
+    region, shown = comparison.region, comparison.pictures()
+    labels = {name: str(found) for name, found in comparison.qualities.items()}
+    labels["removed"] = comparison.deviation_words
     upper = [
         Tile(_panel(_framed(pixels, region)), name, labels.get(name, ""))
         for name, pixels in shown.items()
     ]
-    wide = upper[0].pixels.shape[1]
-    factor = max(wide // region.size, 1)
-    where = f"{region.size} x {region.size} at row {region.top}, column {region.left}"
+    factor = max(upper[0].pixels.shape[1] // region.size, 1)
+    below = {
+        "before": f"{region}, x {factor}",
+        "after": comparison.window_words,
+        "removed": f"black, white: -/+ {comparison.reach:.3g}",
+    }
     lower = [
-        Tile(magnified(region.of(pixels), factor), where if number == 0 else "", f"x {factor}")
-        for number, pixels in enumerate(shown.values())
+        Tile(magnified(region.of(pixels), factor), below.get(name, ""))
+        for name, pixels in shown.items()
     ]
     return sheet([upper, lower])
-
-
-def _display_range(*images: NDArray[Any]) -> tuple[float, float]:
-    """Return the grey values drawn as black and white, common to all images."""
-    if all(image.dtype == np.uint8 for image in images):
-        return 0.0, 255.0
-    # Noise and hot pixels must not stretch the range, so the last image, the clean or denoised
-    # one, determines it.
-    low, high = np.percentile(images[-1].astype(np.float64), [0.1, 99.9])
-    return (float(low), float(high)) if high > low else (float(low), float(low) + 1)
-
-
-def _as_bytes(image: NDArray[Any], black: float, white: float) -> NDArray[np.uint8]:
-    scaled = (image.astype(np.float64) - black) * (255 / (white - black))
-    return np.asarray(np.rint(scaled.clip(0, 255)), np.uint8)
 
 
 def _framed(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.viz.drawing import new_figure
+from integrodiff.validity import Mask
+from integrodiff.viz.drawing import TEXT, bare, grey_map, masked, new_figure
 from integrodiff.viz.explanation import Diffusivity, Explanation, Structure
+from integrodiff.viz.view import INVALID, Window, percentile_window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +24,26 @@ _FEWEST_COLUMNS = 4
 _TITLE, _SMALL = 10, 8
 
 
-def draw(explanation: Explanation, title: str) -> Figure:
-    """Return a figure with the image, its structure, the diffusivities and the steps."""
+def draw(
+    explanation: Explanation,
+    title: str,
+    *,
+    window: Window | None = None,
+    white_is_zero: bool = False,
+) -> Figure:
+    """Return a figure with the image, its structure, the diffusivities and the steps.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What is drawn.
+    title : str
+        Heading.
+    window : (float, float), optional
+        Grey values that are drawn black and white; by default they fit the result.
+    white_is_zero : bool
+        Whether small grey values are drawn bright.
+    """
     height, width = explanation.images[0].shape
     shape = min(max(height / width, 0.4), 2.0)
     rows = _rows_of_diffusivities(explanation)
@@ -40,36 +60,45 @@ def draw(explanation: Explanation, title: str) -> Figure:
     figure.suptitle(title, fontsize=_TITLE + 3, parse_math=False)  # a name may have dollar signs
     subfigures = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
     parts = iter(np.asarray(subfigures).ravel())
-    _draw_images(next(parts), explanation)
+    grey = _greys(explanation, window, white_is_zero)
+    _draw_images(next(parts), explanation, grey)
     _draw_structure(next(parts), explanation)
     for heading, row in rows:
         _draw_diffusivities(next(parts), heading, row, columns)
-    _draw_snapshots(next(parts), explanation)
+    _draw_snapshots(next(parts), explanation, grey)
     _draw_curves(next(parts), explanation)
     return figure
 
 
-def _draw_images(part: SubFigure, explanation: Explanation) -> None:
+def _greys(explanation: Explanation, window: Window | None, white_is_zero: bool) -> dict[str, Any]:
+    """Return how the images are drawn: their grey values and their mask."""
+    result, mask = explanation.images[-1], explanation.mask
+    low, high = window or percentile_window(result if mask is None else result[mask])
+    return {"cmap": grey_map(turned=white_is_zero), "vmin": low, "vmax": high, "mask": mask}
+
+
+def _draw_images(part: SubFigure, explanation: Explanation, grey: dict[str, Any]) -> None:
     """Draw the input, the result and their difference."""
     before, after = explanation.images[0], explanation.images[-1]
+    mask, unit, sigma = explanation.mask, explanation.unit, explanation.sigma
     removed = before - after
-    _heading(part, "Input, result and difference")
+    _heading(part, f"Input, result and difference [{unit}]")
     axes = part.subplots(1, 4)
-    _show(axes[0], before, "input", grey=True)
-    _show(axes[1], after, f"after {len(explanation.images) - 1} steps", grey=True)
-    reach = 4 * explanation.sigma
-    text = f"difference, standard deviation {removed.std():.1f}"
-    _show(axes[2], removed, text, cmap="gray", vmin=-reach, vmax=reach)
-    axes[3].hist(removed.ravel(), bins=100, range=(-reach, reach), density=True, color="0.6")
-    grey = np.linspace(-reach, reach, 200)
-    normal = np.exp(-((grey / explanation.sigma) ** 2) / 2)
-    axes[3].plot(grey, normal / (explanation.sigma * np.sqrt(2 * np.pi)), "C3", linewidth=1)
-    axes[3].set_title(
-        f"difference (grey) and Gaussian, sigma {explanation.sigma:.3g} (line)", fontsize=9
-    )
+    _show(axes[0], before, "input", bar=part, **grey)
+    _show(axes[1], after, f"after {len(explanation.images) - 1} steps", **grey)
+    reach = 4 * sigma
+    text = f"difference, standard deviation {explanation.removed[-1]:.3g}"
+    how: dict[str, Any] = {"cmap": grey_map(), "vmin": -reach, "vmax": reach, "mask": mask}
+    _show(axes[2], removed, text, bar=part, **how)
+    counted = removed.ravel() if mask is None else removed[mask]
+    axes[3].hist(counted, bins=100, range=(-reach, reach), density=True, color="0.6")
+    values = np.linspace(-reach, reach, 200)
+    normal = np.exp(-((values / sigma) ** 2) / 2) / (sigma * np.sqrt(2 * np.pi))
+    axes[3].plot(values, normal, "C3", linewidth=1)
+    axes[3].set_title(f"difference, and Gaussian of sigma {sigma:.3g} (line)", fontsize=TEXT)
     axes[3].set_yticks([])
     axes[3].tick_params(labelsize=_SMALL)
-    axes[3].set_xlabel("grey levels", fontsize=_SMALL)
+    axes[3].set_xlabel(unit, fontsize=_SMALL)
 
 
 def _draw_structure(part: SubFigure, explanation: Explanation) -> None:
@@ -78,14 +107,16 @@ def _draw_structure(part: SubFigure, explanation: Explanation) -> None:
     when = "input" if explanation.step == 0 else f"image after step {explanation.step}"
     _heading(part, f"Multiscale structure tensor of the {when}")
     axes = part.subplots(1, 4)
-    highest = float(np.percentile(structure.strength, 99.5)) or 1.0
+    known = structure.known
+    counted = structure.strength.ravel() if known is None else structure.strength[known]
+    highest = (float(np.percentile(counted, 99.5)) if counted.size else 0.0) or 1.0
     _show(
-        axes[0], structure.strength, "edge strength [grey levels / pixel]",
-        cmap="magma", vmin=0, vmax=highest, bar=part,
+        axes[0], structure.strength, f"edge strength [{explanation.unit} / pixel]",
+        cmap=grey_map("magma"), vmin=0, vmax=highest, bar=part, mask=known,
     )  # fmt: skip
     _show(
         axes[1], structure.coherence, "coherence: 0 no direction, 1 one direction",
-        cmap="viridis", vmin=0, vmax=1, bar=part,
+        cmap=grey_map("viridis"), vmin=0, vmax=1, bar=part, mask=known,
     )  # fmt: skip
     _show(
         axes[2], orientation_picture(structure, highest), "orientation (hue), strength (brightness)"
@@ -101,6 +132,8 @@ def orientation_picture(structure: Structure, highest: float) -> NDArray[np.floa
     colours: NDArray[np.float64] = hsv_to_rgb(
         np.stack([structure.orientation / np.pi, structure.coherence, bright], axis=-1)
     )
+    if structure.known is not None:
+        colours[~structure.known] = np.array(INVALID) / 255
     return colours
 
 
@@ -116,7 +149,7 @@ def _draw_wheel(axes: Axes) -> None:
     axes.set_aspect("equal")
     axes.set_xlim(-1.6, 1.6)
     axes.set_ylim(-1.6, 1.6)
-    axes.set_title("colour code of the orientation", fontsize=9)
+    axes.set_title("colour code of the orientation", fontsize=TEXT)
     axes.set_axis_off()
 
 
@@ -150,22 +183,23 @@ def _draw_diffusivities(
     _heading(part, f"{heading}: dark 0 (no flow), bright 1 (free flow)")
     axes = part.subplots(1, columns, squeeze=False)[0]
     for item, place in zip(row, axes, strict=False):
-        text = (
-            f"scale {item.scale:.3g}, contrast {item.contrast:.3g}\nmean {item.across.mean():.2f}"
-        )
-        _show(place, item.across, text, cmap="cividis", vmin=0, vmax=1)
+        counted = item.across if item.known is None else item.across[item.known]
+        mean = f"{counted.mean():.2f}" if counted.size else "unknown"
+        text = f"scale {item.scale:.3g}\ncontrast {item.contrast:.3g}, mean {mean}"
+        _show(place, item.across, text, cmap=grey_map("cividis"), vmin=0, vmax=1, mask=item.known)
+        place.title.set_fontsize(_SMALL)
     for place in axes[len(row) :]:
         place.set_axis_off()
 
 
-def _draw_snapshots(part: SubFigure, explanation: Explanation) -> None:
+def _draw_snapshots(part: SubFigure, explanation: Explanation, grey: dict[str, Any]) -> None:
     """Draw the image after some of the steps."""
     _heading(part, "Evolution of the image")
     count = _snapshot_count(explanation)
     axes = part.subplots(1, count, squeeze=False)[0]
     for place, step in zip(axes, _spread(len(explanation.images), count), strict=True):
         text = "input" if step == 0 else f"after step {step}"
-        _show(place, explanation.images[step], text, grey=True)
+        _show(place, explanation.images[step], text, **grey)
 
 
 def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
@@ -178,11 +212,11 @@ def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
     axes[0].plot(steps, explanation.removed, "o-", markersize=3)
     axes[0].axhline(explanation.sigma, color="C3", linewidth=1, label="noise level")
     axes[0].legend(fontsize=_SMALL)
-    _label(axes[0], "standard deviation of the removed part", "step", "grey levels")
+    _label(axes[0], "standard deviation of the removed part", "step", explanation.unit)
     axes[0].set_ylim(bottom=0)
     axes[1].plot(steps[1:], explanation.changes, "o-", markersize=3)
     axes[1].set_ylim(bottom=0)
-    _label(axes[1], "root mean square change of each step", "step", "grey levels")
+    _label(axes[1], "root mean square change of each step", "step", explanation.unit)
     for order in sorted({item.order for item in explanation.diffusivities}):
         items = [item for item in explanation.diffusivities if item.order == order]
         scales = [item.scale for item in items]
@@ -196,26 +230,30 @@ def _draw_curves(part: SubFigure, explanation: Explanation) -> None:
             for axis in (place.xaxis, place.yaxis):
                 axis.set_minor_formatter(NullFormatter())
     _label(axes[2], "weight of each scale in the flux", "scale [pixels]", "")
-    _label(axes[3], "contrast parameter of each scale", "scale [pixels]", "grey levels / pixel")
+    per_pixel = f"{explanation.unit} / pixel"
+    _label(axes[3], "contrast parameter of each scale", "scale [pixels]", per_pixel)
     axes[2].legend(fontsize=_SMALL)
 
 
 def _show(
-    axes: Axes, image: NDArray[Any], title: str, *, grey: bool = False, bar: Any = None, **how: Any
+    axes: Axes,
+    image: NDArray[Any],
+    title: str,
+    *,
+    mask: Mask | None = None,
+    bar: SubFigure | None = None,
+    **how: Any,
 ) -> None:
-    """Draw an image; grey ones on the scale [0, 255]."""
-    if grey:
-        how = {"cmap": "gray", "vmin": 0, "vmax": 255}
-    drawn = axes.imshow(image, interpolation="nearest", **how)
-    axes.set_title(title, fontsize=9)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    """Draw an image with its invalid pixels greyed out, and a bar of its values if asked for."""
+    drawn = axes.imshow(masked(image, mask), interpolation="nearest", **how)
+    axes.set_title(title, fontsize=TEXT)
+    bare(axes)
     if bar is not None:
         bar.colorbar(drawn, ax=axes, fraction=0.046, pad=0.02).ax.tick_params(labelsize=_SMALL)
 
 
 def _label(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title, fontsize=9)
+    axes.set_title(title, fontsize=TEXT)
     axes.set_xlabel(x, fontsize=_SMALL)
     axes.set_ylabel(y, fontsize=_SMALL)
     axes.tick_params(labelsize=_SMALL)

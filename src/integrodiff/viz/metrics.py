@@ -41,9 +41,10 @@ def ssim(
 ) -> float:
     """Return the mean structural similarity of two images, grey or with channels last.
 
-    The window has seven pixels, or as many as fit into the image. With a mask, the mean is that
-    over valid pixels.
+    The window has seven pixels, or as many as fit into the image. The mean is that over windows
+    inside the image and, with a mask, without an invalid pixel; NaN if there is none.
     """
+    from scipy.ndimage import minimum_filter
     from skimage.metrics import structural_similarity
 
     window = min(7, *(length - 1 + length % 2 for length in image.shape[:2]))
@@ -55,4 +56,7 @@ def ssim(
         channel_axis=None if image.ndim == 2 else -1,
         full=True,
     )
-    return float(mean if mask is None else similarity[mask].mean())
+    if mask is None:
+        return float(mean)
+    whole = minimum_filter(mask, window, mode="constant", cval=False)
+    return float(similarity[whole].mean()) if whole.any() else float("nan")

@@ -47,7 +47,14 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.formats.dicom_frames import BoundedFile, checked_frames
-from integrodiff.io.image import Derivation, FormatDetails, ImageHeader, Metadata, Page
+from integrodiff.io.image import (
+    Derivation,
+    Display,
+    FormatDetails,
+    ImageHeader,
+    Metadata,
+    Page,
+)
 from integrodiff.io.spacing import declared
 from integrodiff.validity import Nodata, nodata_value
 
@@ -88,6 +95,16 @@ class DicomDetails(FormatDetails):
     def only_here(self) -> str | None:
         """The metadata that is lost in a file of another format, in words for the user."""
         return "all that the DICOM file says about patient, study and geometry"
+
+    @property
+    def display(self) -> Display:
+        """The values after the rescaling of the file, in Hounsfield units for CT."""
+        dataset = self.dataset
+        slope, intercept = _rescaling(dataset)
+        unit = str(dataset.get("RescaleType") or "").strip()
+        if unit in ("", "US"):  # not specified
+            unit = "HU" if dataset.get("Modality") == "CT" and "RescaleSlope" in dataset else ""
+        return Display(slope, intercept, unit) if slope else Display()
 
 
 class Reader(ImageReader):
@@ -251,11 +268,16 @@ def _stored(value: int, dtype: np.dtype[Any]) -> int:
     return value - 2**bits if wrapped else value
 
 
+def _rescaling(dataset: Dataset) -> tuple[float, float]:
+    """Return the slope and intercept of the values that programs show."""
+    slope, intercept = dataset.get("RescaleSlope"), dataset.get("RescaleIntercept")
+    return float(slope or 1), float(intercept or 0)
+
+
 def _notes(dataset: Dataset, kind: str, syntax: UID) -> tuple[str, ...]:
     """Report what differs from the file, or from what other programs show."""
     notes = []
-    slope = float(dataset.get("RescaleSlope") or 1)
-    intercept = float(dataset.get("RescaleIntercept") or 0)
+    slope, intercept = _rescaling(dataset)
     if (slope, intercept) != (1, 0):
         notes.append(
             f"the grey levels are the stored ones, which the file scales by {slope:g} and shifts "

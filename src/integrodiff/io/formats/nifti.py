@@ -35,7 +35,7 @@ from integrodiff.io.access import (
     refuse_missing_bytes,
     refuse_no_pixels,
 )
-from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
+from integrodiff.io.image import Display, FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import Spacing, declared
 
 _GZIP = b"\x1f\x8b"
@@ -60,6 +60,13 @@ class NiftiDetails(FormatDetails):
     def only_here(self) -> str | None:
         """The metadata that is lost in a file of another format, in words for the user."""
         return "the geometry and all other fields of the NIfTI header"
+
+    @property
+    def display(self) -> Display:
+        """The values after the scaling of the header."""
+        slope, intercept = float(self.header["scl_slope"]), float(self.header["scl_inter"])
+        usable = np.isfinite([slope, intercept]).all() and slope != 0
+        return Display(slope, intercept) if usable else Display()
 
 
 class Reader(ImageReader):

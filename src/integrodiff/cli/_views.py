@@ -1,0 +1,139 @@
+"""Options that say what is drawn of an image: plane, bands and grey values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from integrodiff.cli._terminal import ExitCode, note, stop, stopping
+
+if TYPE_CHECKING:
+    from integrodiff.cli._masks import Exclusions
+    from integrodiff.io import ImageReader
+    from integrodiff.layout import Layout
+    from integrodiff.viz.view import Selection, View
+
+At = Annotated[
+    str | None,
+    typer.Option(
+        metavar="AXIS=N,...",
+        help="Plane to draw, counted from 1 along the axes T, C, Z and Q, such as T=3,C=2. By "
+        "default the middle of Z and the first of all others.",
+        show_default=False,
+    ),
+]
+PageNumber = Annotated[
+    int | None,
+    typer.Option(min=1, help="Page of a stack, counted from 1; replaces --at.", show_default=False),
+]
+Bands = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|N,N,N",
+        help="Band to draw grey, or three bands to draw as red, green and blue with a window each, "
+        "counted from 1: samples of the image or, if it has none, its channels.",
+        show_default=False,
+    ),
+]
+GreyWindow = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        metavar="LOW HIGH",
+        help="Grey values to draw black and white, such as -160 240 for soft tissue in CT. By "
+        "default 0 and 255 for 8 bits, else the lowest and highest half per cent of the result.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOptions:
+    """Values of the options."""
+
+    at: str | None = None
+    page: int | None = None
+    bands: str | None = None
+    window: tuple[float, float] | None = None
+
+    def check(self) -> None:
+        """Refuse options that are wrong for every image."""
+        from integrodiff.viz.view import checked_window
+
+        with stopping(ExitCode.USAGE, ValueError):
+            checked_window(self.window)
+        self._places()
+        self._numbers()
+
+    def selection(self, path: Path, layout: Layout, *, all_samples: bool = False) -> Selection:
+        """Return what is drawn of an image; stop if it does not have it."""
+        from integrodiff.viz.view import select
+
+        page = None if self.page is None else self.page - 1
+        try:
+            return select(
+                layout,
+                at=self._places(),
+                page=page,
+                bands=self._numbers(),
+                all_samples=all_samples,
+                first=1,
+            )
+        except ValueError as error:
+            stop(ExitCode.USAGE, f"{path}: {error}")
+
+    def view(self, path: Path, reader: ImageReader, exclusions: Exclusions) -> View:
+        """Read what is drawn of an open file."""
+        from integrodiff.viz.view import chosen_view
+
+        header = reader.header
+        selection = self.selection(path, header.layout)
+        planes = {}
+        for number, plane in enumerate(reader.planes()):
+            if number in selection.planes:
+                planes[number] = plane
+            if number == max(selection.planes):
+                break
+        return chosen_view(
+            planes,
+            selection,
+            exclusions.validity(header),
+            orientation=header.metadata.orientation,
+            white_is_zero=header.metadata.white_is_zero,
+        )
+
+    def _places(self) -> dict[str, int]:
+        """Return the indices along axes, from zero."""
+        if self.at is None:
+            return {}
+        places = {}
+        for part in self.at.split(","):
+            letter, sign, number = part.strip().partition("=")
+            if not sign or not number.strip().isdecimal() or int(number) < 1:
+                stop(
+                    ExitCode.USAGE,
+                    f"--at must name axes and numbers from 1, such as Z=12 or T=3,C=2; got "
+                    f"{self.at!r}",
+                )
+            places[letter.strip().upper()] = int(number) - 1
+        return places
+
+    def _numbers(self) -> tuple[int, ...] | None:
+        """Return the bands, from zero."""
+        if self.bands is None:
+            return None
+        parts = [part.strip() for part in self.bands.split(",")]
+        if len(parts) not in (1, 3) or not all(p.isdecimal() and int(p) > 0 for p in parts):
+            stop(
+                ExitCode.USAGE,
+                f"--bands must be one number from 1, or three such as 4,3,2; got {self.bands!r}",
+            )
+        return tuple(int(part) - 1 for part in parts)
+
+
+def say_notes(path: Path, reader: ImageReader) -> None:
+    """Write what reading a file has to change."""
+    for text in reader.header.notes:
+        note(f"{path}: {text}")
