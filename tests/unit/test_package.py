@@ -155,8 +155,8 @@ layout
 validity
 arrays
 containers
-stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
-        diffusion_tensor divergence operators domain evolution stability step __init__
+stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor eigenframe \
+        diffusion_tensor divergence haar_volume operators domain evolution stability step __init__
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
