@@ -9,11 +9,12 @@ Y, X    rows and columns; every image has both
 S       samples of a pixel, such as red, green and blue; denoised together (see ``colour``)
 C       channels, such as stains or detectors; each has its own noise level and range
 T       time; all frames share noise level and range
-Z       slices of a volume
+Z       slices of a volume, which are denoised together
 Q       pages of unknown meaning; this letter may occur more than once
 ======  ======================================================================================
 
-A *plane* is a slice with all axes except Y, X and S fixed: ``(Y, X)`` or ``(Y, X, S)``.
+A *plane* is a slice with all axes except Y, X and S fixed: ``(Y, X)`` or ``(Y, X, S)``. An image
+with more than one slice is a *volume*: the planes along Z are denoised as one, in three dimensions.
 """
 
 from __future__ import annotations
@@ -121,6 +122,23 @@ class Layout:
     def plane_shape(self) -> tuple[int, ...]:
         """Shape of one plane, ``(Y, X)`` or ``(Y, X, S)``."""
         return (*self.size, self.samples) if self.has_samples else self.size
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether there is more than one slice."""
+        return self.slices > 1
+
+    @property
+    def slices(self) -> int:
+        """Number of slices of a volume; 1 for images."""
+        return self.length("Z")
+
+    @property
+    def planes_between_slices(self) -> int:
+        """How many planes it is from one slice of a volume to the next, such as channels."""
+        if "Z" not in self.axes:
+            return 1
+        return prod(self.plane_grid[self.plane_axes.index("Z") + 1 :])
 
     @property
     def canonical(self) -> Layout:

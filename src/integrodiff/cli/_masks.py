@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
@@ -140,6 +140,11 @@ class MaskedFile:
     def dtype(self) -> np.dtype[Any]:
         """Type of the grey values."""
         return self.reader.dtype
+
+    @property
+    def distances(self) -> Mapping[str, float]:
+        """Spacing of the voxels, if the file declares it."""
+        return self.reader.distances
 
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes."""

@@ -22,6 +22,7 @@ __all__ = [
     "State",
     "cpu_count",
     "get_engine",
+    "get_engine_for_volumes",
     "get_processor_engine",
     "thread_count",
 ]
@@ -58,6 +59,26 @@ def get_engine(name: str = "auto") -> Engine:
     if reason is not None:
         raise EngineUnavailableError(f"the engine {name!r} cannot run here: {reason}")
     return ENGINES[name]
+
+
+def get_engine_for_volumes(name: str = "auto") -> Engine:
+    """Return the engine of that name for volumes; ``auto`` is the fastest that takes them.
+
+    Raises
+    ------
+    EngineUnavailableError
+        If the engine does not take volumes, or cannot run here.
+    """
+    engine = get_engine(name)
+    if engine.takes_volumes:
+        return engine
+    if name != "auto":
+        raise EngineUnavailableError(
+            f"the engine {name!r} has no diffusion in three dimensions; take engine='numpy' or "
+            "'torch', or denoise the slices one by one"
+        )
+    _warn_of_slow_engine("it has no diffusion in three dimensions")
+    return _NUMPY
 
 
 def get_processor_engine() -> Engine:

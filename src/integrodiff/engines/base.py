@@ -9,8 +9,9 @@
     result = state.image()                            # the image comes back
 
 Images are arrays ``(*batch, channel, row, column)`` of grey values on the scale [0, 255], in
-float32 or float64. What comes out is an array of the kind that went in. An engine holds no
-parameters of models.
+float32 or float64; of an evolution in three dimensions, they are volumes
+``(*batch, channel, slice, row, column)``, and so are maps and masks. What comes out is an array of
+the kind that went in. An engine holds no parameters of models.
 """
 
 from __future__ import annotations
@@ -116,10 +117,13 @@ class Engine(ABC):
     ----------
     name, description : str
         What it is called, and what it is.
+    takes_volumes : bool
+        Whether it runs evolutions in three dimensions.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
+    takes_volumes: ClassVar[bool] = True
 
     @abstractmethod
     def unavailable(self) -> str | None:

@@ -39,6 +39,7 @@ class NativeEngine(Engine):
 
     name = "native"
     description = "compiled for this processor, on all its cores"
+    takes_volumes = False
 
     def unavailable(self) -> str | None:
         """Look for the compiled module."""
@@ -77,6 +78,11 @@ class NativeEngine(Engine):
         mask: Mask | None = None,
     ) -> Process:
         """Compute kernels; memory is taken with the first image."""
+        if evolution.dimensions != 2:
+            raise EngineUnavailableError(
+                "the engine 'native' has no diffusion in three dimensions; take engine='numpy' or "
+                "'torch', or denoise the slices one by one"
+            )
         return NativeProcess(
             evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
         )

@@ -19,9 +19,8 @@ Array: TypeAlias = Any
 Scalar: TypeAlias = Any
 """A Python float, or a zero-dimensional array that carries derivatives."""
 
-CHANNEL, ROW, COLUMN = -3, -2, -1
-"""Axes of an image; a volume has slices where an image has channels, and channels before them."""
-SLICE = -3
+SLICE, ROW, COLUMN = -3, -2, -1
+"""Axes of a volume; an image has the last two of them. Channels come before."""
 
 
 _NAMESPACES: dict[type, Any] = {}
