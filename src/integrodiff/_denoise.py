@@ -15,7 +15,7 @@ from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.arrays import ArrayImage, array_image
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
-from integrodiff.engines import Engine, Process, get_engine, get_engine_for_volumes
+from integrodiff.engines import Process, get_engine, get_engine_for
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
@@ -24,9 +24,9 @@ from integrodiff.request import (
     Noise,
     Request,
     ResolvedChannel,
+    ResolvedRequest,
     Sigma,
     Source,
-    Volume,
     resolve,
 )
 from integrodiff.validity import Mask
@@ -305,11 +305,14 @@ class Denoiser:
             return self.request
         return replace(self.request, model=_shipped(VOLUME_MODELS[self._model_name]))
 
-    def engine_for(self, volume: Volume | None) -> Engine:
-        """Return the engine for images or volumes; not every engine takes volumes."""
-        if volume is None:
-            return get_engine(self.engine)
-        return get_engine_for_volumes(self._asked_for)
+    def engine_for(self, resolved: ResolvedRequest) -> str:
+        """Return the name of the engine of an image; not every engine takes every volume."""
+        levels = [level for channel in resolved.channels for level in channel.levels]
+        if resolved.volume is None or not levels:
+            return self.engine
+        evolution = levels[0].evolution(resolved.request.model)
+        masked = resolved.invalid is not None
+        return get_engine_for(self._asked_for, evolution, masked=masked).name
 
     def _model_for(self, level: Level) -> Model:
         if level.volume is None or self._model_name not in VOLUME_MODELS:
@@ -325,8 +328,9 @@ class Denoiser:
 
     def _process(self, level: Level) -> Process:
         request = self.request
-        return self.engine_for(level.volume).prepare(
-            level.evolution(self._model_for(level)),
+        evolution = level.evolution(self._model_for(level))
+        return get_engine_for(self._asked_for, evolution).prepare(
+            evolution,
             exact=request.exact,
             threads=request.threads,
             relative_noise=None if request.map is None else request.map.relative,
@@ -340,8 +344,10 @@ class Denoiser:
         found = {key: process for key, process in known.items() if key.pixels == pixels}
         keys = [_MaskedKey(level, mean, pixels) for level in channel.levels]
         for key in keys:
-            found[key] = known.get(key) or self.engine_for(key.level.volume).prepare(
-                key.level.evolution(self._model_for(key.level)),
+            evolution = key.level.evolution(self._model_for(key.level))
+            engine = get_engine_for(self._asked_for, evolution, masked=True)
+            found[key] = known.get(key) or engine.prepare(
+                evolution,
                 exact=self.request.exact,
                 threads=self.request.threads,
                 relative_noise=None if levels is None else levels.relative,

@@ -186,7 +186,7 @@ def denoise_file(
         pages=header.pages,
         image=_image_in_words(header),
         how=f"{Path(options.model).name} at {resolved.noise}{_geometry(resolved)}, engine "
-        f"{denoiser.engine_for(resolved.volume).name}",
+        f"{denoiser.engine_for(resolved)}",
         noise=_noise_for_report(resolved),
         invalid=0 if resolved.invalid is None else resolved.invalid.total,
         seconds=time.perf_counter() - start,

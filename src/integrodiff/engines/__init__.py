@@ -11,6 +11,7 @@ from integrodiff.engines.numpy import NumpyEngine
 from integrodiff.engines.threads import cpu_count, thread_count
 from integrodiff.engines.torch import TorchEngine
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
+from integrodiff.stages import Evolution
 
 __all__ = [
     "ENGINES",
@@ -22,7 +23,7 @@ __all__ = [
     "State",
     "cpu_count",
     "get_engine",
-    "get_engine_for_volumes",
+    "get_engine_for",
     "get_processor_engine",
     "thread_count",
 ]
@@ -61,23 +62,23 @@ def get_engine(name: str = "auto") -> Engine:
     return ENGINES[name]
 
 
-def get_engine_for_volumes(name: str = "auto") -> Engine:
-    """Return the engine of that name for volumes; ``auto`` is the fastest that takes them.
+def get_engine_for(name: str, evolution: Evolution, *, masked: bool = False) -> Engine:
+    """Return the engine of that name; ``auto`` is the fastest that can compute an evolution.
 
     Raises
     ------
     EngineUnavailableError
-        If the engine does not take volumes, or cannot run here.
+        If the engine cannot compute it, or cannot run here.
     """
     engine = get_engine(name)
-    if engine.takes_volumes:
+    reason = engine.refuses(evolution, masked=masked)
+    if reason is None:
         return engine
     if name != "auto":
         raise EngineUnavailableError(
-            f"the engine {name!r} has no diffusion in three dimensions; take engine='numpy' or "
-            "'torch', or denoise the slices one by one"
+            f"the engine {name!r} does not take {reason}; take engine='numpy' or 'torch'"
         )
-    _warn_of_slow_engine("it has no diffusion in three dimensions")
+    _warn_of_slow_engine(f"it does not take {reason}")
     return _NUMPY
 
 

@@ -117,17 +117,18 @@ class Engine(ABC):
     ----------
     name, description : str
         What it is called, and what it is.
-    takes_volumes : bool
-        Whether it runs evolutions in three dimensions.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
-    takes_volumes: ClassVar[bool] = True
 
     @abstractmethod
     def unavailable(self) -> str | None:
         """Return why the engine cannot run here and what would help, or None if it can."""
+
+    def refuses(self, evolution: Evolution, *, masked: bool = False) -> str | None:
+        """Return what of an evolution the engine cannot compute, or None if it can do all."""
+        return None
 
     @abstractmethod
     def threads(self) -> str:
