@@ -8,7 +8,7 @@ from typing import Any
 import naive_volumes
 import numpy as np
 import pytest
-from cases import COMPACT, MODELS, SIGMA
+from cases import COMPACT, MODELS, RUNNABLE_ENGINES, SIGMA
 from numpy.typing import NDArray
 
 from integrodiff.engines import ENGINES
@@ -17,7 +17,7 @@ from integrodiff.stages import Evolution
 
 Floats = NDArray[np.float64]
 
-ENGINES_OF_VOLUMES = ["numpy", "torch"]
+ENGINES_OF_VOLUMES = RUNNABLE_ENGINES
 FIRST_ORDER = replace(
     COMPACT,
     law=type(COMPACT.law)(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from cases import RUNNABLE_ENGINES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -199,24 +201,28 @@ def test_callbacks_see_the_volume() -> None:
     assert numbers[-1] == (20, 20, 3)
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
 def test_engines(engine: str) -> None:
     volume = scene((3, 20, 20))
     found = denoise(volume, 15, axes="ZYX", data_range=255, engine=engine)
     np.testing.assert_allclose(found, denoise(volume, 15, **COMMON), rtol=0, atol=1e-9)
 
 
-def test_the_compiled_engine_refuses_volumes_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_compiled_engine_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     volume = scene((3, 20, 20))
+    volume[1, 5, 5] = np.nan
     if ENGINES["native"].unavailable() is not None:
         pytest.skip("the compiled engine is not there")
-    with pytest.raises(EngineUnavailableError, match="no diffusion in three dimensions"):
+    with pytest.raises(EngineUnavailableError, match="does not take volumes with invalid voxels"):
         denoise(volume, 15, axes="ZYX", data_range=255, engine="native")
     engine_module._warn_of_slow_engine.cache_clear()
     monkeypatch.setattr(ENGINES["torch"], "has_gpu", lambda: False)
-    with pytest.warns(SlowEngineWarning, match="three dimensions"):
+    with pytest.warns(SlowEngineWarning, match="invalid voxels"):
         found = denoise(volume, 15, axes="ZYX", data_range=255)
     np.testing.assert_array_equal(found, denoise(volume, 15, **COMMON))
+    smooth = replace(load_model("iad-plus-volume"), integration_scale=0.8)  # type: ignore[type-var]
+    with pytest.raises(EngineUnavailableError, match="volumes with an integration scale"):
+        denoise(scene(), 15, axes="ZYX", model=smooth, engine="native")
 
 
 def test_parameters_of_images_warn() -> None:
