@@ -152,6 +152,25 @@ class Layout:
         pairs = [p for p in zip(self.axes, self.shape, strict=True) if p[0] != "S"]
         return Layout("".join(letter for letter, _ in pairs), tuple(length for _, length in pairs))
 
+    def as_volume(self, volume: bool) -> Layout:
+        """Return the layout with pages taken for slices of a volume, or slices for pages.
+
+        Raises
+        ------
+        ValueError
+            If it is not clear which pages are slices.
+        """
+        if not volume:
+            return Layout(self.axes.replace("Z", "Q"), self.shape)
+        if "Z" in self.axes:
+            return self
+        for letter in "QT":
+            if self.axes.count(letter) == 1:
+                return Layout(self.axes.replace(letter, "Z"), self.shape)
+        raise ValueError(
+            f"an image with the axes {self.axes} has no pages that could be the slices of a volume"
+        )
+
     def channel_of(self, plane: int) -> int:
         """Return the index of the channel of a plane; both are counted from zero."""
         if "C" not in self.axes:

@@ -42,6 +42,8 @@ class Options:
     model: str
     engine: str
     data_range: float | None
+    volume: bool | None = None
+    spacing: str | None = None
     colour: str
     as_float: bool
     exact: bool
@@ -63,12 +65,23 @@ class Options:
                 **arguments,
                 model=self.model if self.model in MODEL_NAMES else model,
                 data_range=self.data_range,
+                spacing=_numbers(self.spacing),
                 colour=cast("Colour", self.colour),
                 engine=self.engine,
                 as_float=self.as_float,
                 exact=self.exact,
             )
         return Settings(options=self, denoiser=denoiser, exclusions=self.masks.exclusions())
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    """Return the numbers of ``--spacing``."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--spacing must be numbers such as 3,1,1, got {text!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +182,9 @@ def denoise_file(
             dtype = denoiser.request.result_dtype(reader.header.dtype)
             header = reader.header.with_dtype(dtype)
             check_output(target, header, overwrite=options.overwrite)
-            pipeline = _pipeline(settings.exclusions.source(reader), denoiser)
+            with stopping(ExitCode.USAGE, ValueError):
+                file = settings.exclusions.source(reader, options.volume)
+            pipeline = _pipeline(file, denoiser)
             words = _derivation_in_words(settings, pipeline.resolved)
             header = header.with_derivation(Derivation(words=words, settings=identity))
             with create_image(
