@@ -42,6 +42,10 @@ template <class Real>
 using Image = nb::ndarray<const Real, nb::shape<-1, -1, -1>, nb::c_contig, nb::device::cpu>;
 template <class Real>
 using Result = nb::ndarray<Real, nb::c_contig, nb::device::cpu>;
+template <class Real>
+using Volume = nb::ndarray<const Real, nb::shape<-1, -1, -1, -1>, nb::c_contig, nb::device::cpu>;
+template <class Real>
+using CellVolume = nb::ndarray<const Real, nb::shape<-1, -1, -1>, nb::c_contig, nb::device::cpu>;
 // At the pixels and at the cells.
 template <class Real>
 using Plane = nb::ndarray<const Real, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
@@ -190,6 +194,35 @@ class PyRun {
     std::mutex mutex_;  // calls from several threads take turns
 };
 
+// Threads and memory first: how many threads there are decides on the memory.
+template <class Real, class Begin>
+std::unique_ptr<PyRun<Real>> begin_run(const std::shared_ptr<Pool<Real>> &pool, Schedule schedule,
+                                       int threads, std::size_t steps, std::size_t numbers,
+                                       const Begin &begin) {
+    if (threads < 1) throw std::invalid_argument("threads must be at least 1");
+    Buffer<Real> memory;
+    if (!pool->empty()) {
+        memory = std::move(pool->back());
+        pool->pop_back();
+    }
+    std::unique_ptr<Started<Real>> started;
+    {
+        const nb::gil_scoped_release unlocked;
+        started = std::make_unique<Started<Real>>(std::move(schedule), threads);
+        started->memory = std::move(memory);
+        begin(*started);
+    }
+    return std::make_unique<PyRun<Real>>(std::move(started), pool, steps, numbers);
+}
+
+Schedule checked_schedule(const std::vector<std::vector<TermTuple>> &entries, std::size_t scales,
+                          std::size_t steps) {
+    Schedule schedule = schedule_from(entries, scales);
+    if (schedule.size() != 1 && schedule.size() != steps)
+        throw std::invalid_argument("the schedule needs one entry, or one for each step");
+    return schedule;
+}
+
 // Kernels, and the memory of runs that have ended.
 template <class Real>
 class PyProcess {
@@ -226,7 +259,6 @@ class PyProcess {
                                        const std::optional<Planes<Real>> &distances,
                                        const std::vector<double> &reach) {
         const Shape shape = shape_of(image);
-        if (threads < 1) throw std::invalid_argument("threads must be at least 1");
         const auto [pixel_factors, cell_factors] = data_of(sensitivity, image);
         const auto [pixel_distances, cell_distances] = data_of(distances, image);
         const Sensitivity<Real> local{pixel_factors, cell_factors};
@@ -234,10 +266,11 @@ class PyProcess {
             throw std::invalid_argument(
                 "invalid pixels are for exact evaluation of the Haar scheme, with a reach for each "
                 "scale");
-        Schedule schedule = checked_schedule(entries, steps);
+        Schedule schedule = checked_schedule(entries, scales_, steps);
         if (fused_)
             for (const std::vector<Term> &terms : schedule) check_fused(terms, schedule[0].size());
-        return begin(std::move(schedule), threads, steps, image.size(), [&](Started<Real> &started) {
+        return begin_run<Real>(pool_, std::move(schedule), threads, steps, image.size(),
+                               [&](Started<Real> &started) {
             const Start<Real> begun{shape, image.data(),  &started.schedule, tau,
                                     pull,  local,         &started.team,     &started.memory,
                                     {pixel_distances, cell_distances, reach}};
@@ -255,7 +288,7 @@ class PyProcess {
         const Shape shape = shape_of(image);
         if (fused_ || !exact_.cells)
             throw std::invalid_argument("tangents are for exact evaluation of the Haar scheme");
-        Schedule schedule = checked_schedule(entries, steps);
+        Schedule schedule = checked_schedule(entries, scales_, steps);
         for (const std::vector<Term> &terms : schedule)
             for (const Term &term : terms)
                 if (term.order > 1 && term.tensor)
@@ -284,7 +317,7 @@ class PyProcess {
                 slopes.terms.back().push_back(std::move(of_term));
             }
         }
-        return begin(std::move(schedule), 1, steps, (parameters + 1) * image.size(),
+        return begin_run<Real>(pool_, std::move(schedule), 1, steps, (parameters + 1) * image.size(),
                      [&](Started<Real> &started) {
                          started.slopes = std::move(slopes);
                          const Start<Real> begun{shape, image.data(), &started.schedule, tau, pull,
@@ -322,33 +355,6 @@ class PyProcess {
                 "tensor gate, both with a short integration");
     }
 
-    Schedule checked_schedule(const std::vector<std::vector<TermTuple>> &entries,
-                              std::size_t steps) const {
-        Schedule schedule = schedule_from(entries, scales_);
-        if (schedule.size() != 1 && schedule.size() != steps)
-            throw std::invalid_argument("the schedule needs one entry, or one for each step");
-        return schedule;
-    }
-
-    // Threads and memory first: how many threads there are decides on the memory.
-    template <class Begin>
-    std::unique_ptr<PyRun<Real>> begin(Schedule schedule, int threads, std::size_t steps,
-                                       std::size_t numbers, const Begin &begin) {
-        Buffer<Real> memory;
-        if (!pool_->empty()) {
-            memory = std::move(pool_->back());
-            pool_->pop_back();
-        }
-        std::unique_ptr<Started<Real>> started;
-        {
-            const nb::gil_scoped_release unlocked;
-            started = std::make_unique<Started<Real>>(std::move(schedule), threads);
-            started->memory = std::move(memory);
-            begin(*started);
-        }
-        return std::make_unique<PyRun<Real>>(std::move(started), pool_, steps, numbers);
-    }
-
     ExactProcess exact_{};
     std::optional<FusedProcess> fused_;
     const InstructionSet &isa_;
@@ -356,8 +362,61 @@ class PyProcess {
     std::shared_ptr<Pool<Real>> pool_ = std::make_shared<Pool<Real>>();
 };
 
+// The same in three dimensions.
 template <class Real>
-void bind(nb::module_ &m, const char *process, const char *run) {
+class PyVolumeProcess {
+  public:
+    PyVolumeProcess(const std::tuple<Taps, Taps, Taps> &taps, double theta,
+                    const std::tuple<double, double, double> &spacing,
+                    const std::optional<std::string> &isa)
+        : process_{{std::get<0>(taps), std::get<1>(taps), std::get<2>(taps)},
+                   theta,
+                   {std::get<0>(spacing), std::get<1>(spacing), std::get<2>(spacing)}},
+          isa_(instruction_set_of(isa)),
+          scales_(process_.taps[0].size()) {
+        if (scales_ == 0) throw std::invalid_argument("there must be at least one scale");
+        for (int axis = 0; axis < 3; ++axis) {
+            check_kernels(process_.taps[axis], 1u << 20);
+            if (process_.taps[axis].size() != scales_ || !(process_.spacing[axis] > 0))
+                throw std::invalid_argument("every axis needs all scales, and a positive spacing");
+        }
+    }
+
+    std::unique_ptr<PyRun<Real>> start(Volume<Real> image,
+                                       const std::vector<std::vector<TermTuple>> &entries,
+                                       std::size_t steps, double tau, double pull, int threads,
+                                       const std::optional<CellVolume<Real>> &sensitivity) {
+        for (int axis = 0; axis < 4; ++axis)
+            if (image.shape(axis) == 0) throw std::invalid_argument("the volume is empty");
+        for (int axis = 0; sensitivity && axis < 3; ++axis)
+            if (sensitivity->shape(axis) != image.shape(axis + 1) + 1)
+                throw std::invalid_argument("sensitivity is for volumes of another shape");
+        Schedule schedule = checked_schedule(entries, scales_, steps);
+        for (const std::vector<Term> &terms : schedule)
+            if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty())
+                throw std::invalid_argument(
+                    "volumes take one term of order one, without an integration scale");
+        return begin_run<Real>(pool_, std::move(schedule), threads, steps, image.size(),
+                               [&](Started<Real> &started) {
+            const VolumeShape shape{
+                static_cast<Index>(image.shape(0)), static_cast<Index>(image.shape(1)),
+                static_cast<Index>(image.shape(2)), static_cast<Index>(image.shape(3))};
+            const VolumeStart<Real> begun{shape, image.data(), &started.schedule, tau, pull,
+                                          sensitivity ? sensitivity->data() : nullptr,
+                                          &started.team, &started.memory};
+            started.run = isa_.steps(Real()).volume(process_, begun);
+        });
+    }
+
+  private:
+    const VolumeProcess process_;
+    const InstructionSet &isa_;
+    const std::size_t scales_;
+    std::shared_ptr<Pool<Real>> pool_ = std::make_shared<Pool<Real>>();
+};
+
+template <class Real>
+void bind(nb::module_ &m, const char *process, const char *volumes, const char *run) {
     nb::class_<PyRun<Real>>(m, run)
         .def("advance", &PyRun<Real>::advance, nb::arg("steps") = 1)
         .def("read", &PyRun<Real>::read, nb::arg("out").noconvert())
@@ -379,6 +438,14 @@ void bind(nb::module_ &m, const char *process, const char *run) {
              nb::arg("slopes"), nb::arg("tau_slopes"), nb::arg("pull_slopes"),
              nb::arg("variance_slopes"), nb::keep_alive<0, 1>())
         .def_prop_ro("instruction_set", &PyProcess<Real>::instruction_set);
+    nb::class_<PyVolumeProcess<Real>>(m, volumes)
+        .def(nb::init<std::tuple<Taps, Taps, Taps>, double, std::tuple<double, double, double>,
+                      std::optional<std::string>>(),
+             nb::arg("taps"), nb::arg("theta"), nb::arg("spacing"),
+             nb::arg("instruction_set") = nb::none())
+        .def("start", &PyVolumeProcess<Real>::start, nb::arg("image"), nb::arg("schedule"),
+             nb::arg("steps"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads") = 1,
+             nb::arg("sensitivity") = nb::none(), nb::keep_alive<0, 1>());
 }
 
 }  // namespace
@@ -387,8 +454,8 @@ NB_MODULE(_native, m) {
     m.doc() = "Compiled steps of diffusion processes";
     // Processes that are kept in caches live until the interpreter ends; that is no leak.
     nb::set_leak_warnings(false);
-    bind<float>(m, "ProcessFloat32", "RunFloat32");
-    bind<double>(m, "ProcessFloat64", "RunFloat64");
+    bind<float>(m, "ProcessFloat32", "VolumeProcessFloat32", "RunFloat32");
+    bind<double>(m, "ProcessFloat64", "VolumeProcessFloat64", "RunFloat64");
     m.def("instruction_sets", []() {
         std::vector<std::string> names;
         for (const InstructionSet *set : instruction_sets()) names.push_back(set->name);

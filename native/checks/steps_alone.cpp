@@ -7,6 +7,7 @@
 #include "../steps/exact.cpp"
 #include "../steps/fused.cpp"
 #include "../steps/tangents.cpp"
+#include "../steps/volume.cpp"
 
 #if defined(_GLIBCXX_THREAD) || defined(_GLIBCXX_MUTEX) || defined(_GLIBCXX_CONDITION_VARIABLE) || \
     defined(_LIBCPP_THREAD) || defined(_LIBCPP_MUTEX) || defined(_LIBCPP_CONDITION_VARIABLE)

@@ -21,9 +21,10 @@ bool has_avx512() {
 }
 #endif
 
-#define INTEGRODIFF_ENTRY(isa, test)                                                \
-    {#isa, test, {isa::exact_run<float>, isa::fused_run<float>, isa::tangent_run<float>}, \
-     {isa::exact_run<double>, isa::fused_run<double>, isa::tangent_run<double>}}
+#define INTEGRODIFF_STEPS(isa, real) \
+    {isa::exact_run<real>, isa::fused_run<real>, isa::tangent_run<real>, isa::volume_run<real>}
+#define INTEGRODIFF_ENTRY(isa, test) \
+    {#isa, test, INTEGRODIFF_STEPS(isa, float), INTEGRODIFF_STEPS(isa, double)}
 
 const InstructionSet all[] = {
     INTEGRODIFF_ENTRY(baseline, always),

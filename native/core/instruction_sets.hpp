@@ -13,6 +13,9 @@
     std::unique_ptr<Run<Real>> tangent_run(const ExactProcess &process,                          \
                                            const ParameterSlopes &slopes,                        \
                                            const Start<Real> &start);                            \
+    template <class Real>                                                                        \
+    std::unique_ptr<Run<Real>> volume_run(const VolumeProcess &process,                          \
+                                          const VolumeStart<Real> &start);                       \
     }
 
 namespace integrodiff {
@@ -30,6 +33,7 @@ struct Steps {
     // For the Haar scheme, on one thread.
     std::unique_ptr<Run<Real>> (*tangents)(const ExactProcess &, const ParameterSlopes &,
                                            const Start<Real> &);
+    std::unique_ptr<Run<Real>> (*volume)(const VolumeProcess &, const VolumeStart<Real> &);
 };
 
 struct InstructionSet {

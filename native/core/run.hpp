@@ -29,6 +29,13 @@ struct ExactProcess {
     bool cells;  // the Haar scheme; otherwise the nonnegativity scheme
 };
 
+// Exact evaluation in three dimensions. Axes are in the order slices, rows, columns.
+struct VolumeProcess {
+    Taps taps[3];  // kernels along each axis, from each scale to the next
+    double theta;
+    double spacing[3];
+};
+
 // Longest kernels that the fused step takes: radius of odd ones, half of even ones.
 constexpr Index longest_radius = 24, longest_half_kernel = 20;
 
@@ -54,6 +61,18 @@ struct Start {
     Executor *executor;
     Buffer<Real> *memory;
     Invalid<Real> invalid = {};
+};
+
+// What a run in three dimensions starts from. Each entry of the schedule has one term, of order one.
+template <class Real>
+struct VolumeStart {
+    VolumeShape shape;
+    const Real *image;
+    const Schedule *schedule;
+    double tau, pull;
+    const Real *local;  // factors of J at the cells, or nullptr
+    Executor *executor;
+    Buffer<Real> *memory;
 };
 
 // Derivatives of all numbers of a process in some parameters.

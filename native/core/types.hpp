@@ -12,6 +12,10 @@ struct Shape {
     Index channels, height, width;
 };
 
+struct VolumeShape {
+    Index channels, slices, height, width;
+};
+
 // One half of a symmetric kernel, centre first, for each step of the scale cascade.
 using Taps = std::vector<std::vector<double>>;
 

@@ -17,11 +17,11 @@ __all__ = [
     "PoissonGaussian",
     "ReducedLaw",
     "ScaleGrid",
-    "SliceBySliceWarning",
     "SlowEngineWarning",
     "Step",
     "StepSizeWarning",
     "UnknownDetector",
+    "VolumeModelWarning",
     "compare",
     "denoise",
     "estimate_poisson_gaussian",
@@ -41,9 +41,9 @@ from .errors import (
     ModelFileError,
     NoiseLevelWarning,
     NoValidPixelsWarning,
-    SliceBySliceWarning,
     SlowEngineWarning,
     StepSizeWarning,
+    VolumeModelWarning,
 )
 from .models import (
     EED,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
 from typing import Any, NamedTuple
@@ -13,10 +15,20 @@ from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.arrays import ArrayImage, array_image
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
-from integrodiff.engines import Process, get_engine
-from integrodiff.models import MODEL_NAMES, Model, load_model
+from integrodiff.engines import Process, get_engine, get_engine_for
+from integrodiff.layout import Layout
+from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
-from integrodiff.request import Level, Noise, Request, ResolvedChannel, Sigma, Source, resolve
+from integrodiff.request import (
+    Level,
+    Noise,
+    Request,
+    ResolvedChannel,
+    ResolvedRequest,
+    Sigma,
+    Source,
+    resolve,
+)
 from integrodiff.validity import Mask
 
 
@@ -28,6 +40,7 @@ def denoise(
     model: str | PathLike[str] | Model = DEFAULT_MODEL,
     data_range: float | None = None,
     axes: str | None = None,
+    spacing: Sequence[float] | None = None,
     channel_axis: int | None = None,
     colour: Colour = "auto",
     noise: Noise = "gaussian",
@@ -50,18 +63,19 @@ def denoise(
         Pillow image or ``xarray.DataArray`` comes back as one; the latter two know their axes.
     sigma : float, sequence of float, array, or mapping, optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
-        channel or colour sample, or a map (rows, columns) if it varies over the image. Zero
-        returns a copy. For noise that is correlated between neighbouring pixels, a mapping from
-        scales in pixels to noise levels, such as ``{0.5: 10, 2: 25}``; white noise seen at a scale
-        as strongly has this level. If not given, the noise is estimated for each channel and
-        colour sample, with its levels per scale unless it is white, as the median over up to
-        nine planes.
+        channel or colour sample, or a map (rows, columns) if it varies over the image, for volumes
+        also (slices, rows, columns). Zero returns a copy. For noise that is correlated between
+        neighbouring pixels, a mapping from scales in pixels to noise levels, such as
+        ``{0.5: 10, 2: 25}``; white noise seen at a scale as strongly has this level. If not given,
+        the noise is estimated for each channel and colour sample, with its levels per scale unless
+        it is white, as the median over up to nine planes.
     noise_psd : array, optional
         Power spectrum of the noise, instead of ``sigma``, as in BM3D: the expectation of
         ``abs(fft2(noise))**2`` for an image of noise of this shape.
     model : str, path or Model
         Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
-        ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model.
+        ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model. For volumes
+        ``iad-plus`` stands for parameters of their own; see ``docs/volumes.md``.
     data_range : float, optional
         Difference between the largest and smallest grey value that the image could have; it maps
         the image to the scale [0, 255] on which the parameters were trained. It need not be
@@ -72,8 +86,11 @@ def denoise(
     axes : str, optional
         One letter for each axis: Y and X for rows and columns, S for colour samples (``"YXS"``
         is an RGB image), C for channels that are denoised independently, each with its own noise
-        level and range, T for frames that share both, Z for the slices of a volume, Q for any
-        other axis whose planes are denoised one by one.
+        level and range, T for frames that share both, Z for the slices of a volume, which is
+        denoised in three dimensions, Q for any other axis whose planes are denoised one by one.
+    spacing : sequence of float, optional
+        Distance of neighbouring voxels of a volume along the axes Z, Y and X, in their order in
+        ``axes``. Only ratios matter. By default all three are equal.
     channel_axis : int, optional
         Axis of the colour samples of a single image, as in scikit-image: ``channel_axis=-1`` is
         ``axes="YXS"``.
@@ -132,8 +149,8 @@ def denoise(
         for.
     NoValidPixelsWarning
         If the image, or a plane of it, has no valid pixel.
-    SliceBySliceWarning
-        If the image is a volume, whose slices are denoised one by one.
+    VolumeModelWarning
+        If the image is a volume, and the parameters of the model were trained on images.
 
     Notes
     -----
@@ -165,6 +182,7 @@ def denoise(
         model=model,
         data_range=data_range,
         axes=axes,
+        spacing=spacing,
         channel_axis=channel_axis,
         colour=colour,
         noise=noise,
@@ -184,8 +202,8 @@ class Denoiser:
 
     Parameters
     ----------
-    sigma, noise_psd, model, data_range, axes, channel_axis, colour, noise, engine, as_float, \
-    exact, threads
+    sigma, noise_psd, model, data_range, axes, spacing, channel_axis, colour, noise, engine, \
+    as_float, exact, threads
         As in :func:`denoise`.
 
     Examples
@@ -208,6 +226,7 @@ class Denoiser:
         model: str | PathLike[str] | Model = DEFAULT_MODEL,
         data_range: float | None = None,
         axes: str | None = None,
+        spacing: Sequence[float] | None = None,
         channel_axis: int | None = None,
         colour: Colour = "auto",
         noise: Noise = "gaussian",
@@ -222,12 +241,15 @@ class Denoiser:
             noise_psd=noise_psd,
             noise=noise,
             data_range=data_range,
+            spacing=spacing,
             colour=colour,
             as_float=as_float,
             exact=exact,
             threads=threads,
         )
         self.engine = get_engine(engine).name
+        self._asked_for = engine
+        self._model_name = model if isinstance(model, str) else None
         self._axes, self._channel_axis = axes, channel_axis
         self._prepared: dict[Level, Process] = {}
         self._masked: dict[_MaskedKey, Process] = {}
@@ -274,7 +296,28 @@ class Denoiser:
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
-        return Pipeline(resolve(self.request, source), self._processes, self._masked_processes)
+        request = self.request_for(source.layout)
+        return Pipeline(resolve(request, source), self._processes, self._masked_processes)
+
+    def request_for(self, layout: Layout) -> Request:
+        """Return the request, with the model that its name stands for in volumes."""
+        if not layout.is_volume or self._model_name not in VOLUME_MODELS:
+            return self.request
+        return replace(self.request, model=_shipped(VOLUME_MODELS[self._model_name]))
+
+    def engine_for(self, resolved: ResolvedRequest) -> str:
+        """Return the name of the engine of an image; not every engine takes every volume."""
+        levels = [level for channel in resolved.channels for level in channel.levels]
+        if resolved.volume is None or not levels:
+            return self.engine
+        evolution = levels[0].evolution(resolved.request.model)
+        masked = resolved.invalid is not None
+        return get_engine_for(self._asked_for, evolution, masked=masked).name
+
+    def _model_for(self, level: Level) -> Model:
+        if level.volume is None or self._model_name not in VOLUME_MODELS:
+            return self.request.model
+        return _shipped(VOLUME_MODELS[self._model_name])
 
     def _processes(self, levels: tuple[Level, ...]) -> tuple[Process, ...]:
         """Return a process for each noise level; reuse those of the previous image."""
@@ -285,8 +328,9 @@ class Denoiser:
 
     def _process(self, level: Level) -> Process:
         request = self.request
-        return get_engine(self.engine).prepare(
-            level.evolution(request.model),
+        evolution = level.evolution(self._model_for(level))
+        return get_engine_for(self._asked_for, evolution).prepare(
+            evolution,
             exact=request.exact,
             threads=request.threads,
             relative_noise=None if request.map is None else request.map.relative,
@@ -300,8 +344,10 @@ class Denoiser:
         found = {key: process for key, process in known.items() if key.pixels == pixels}
         keys = [_MaskedKey(level, mean, pixels) for level in channel.levels]
         for key in keys:
-            found[key] = known.get(key) or get_engine(self.engine).prepare(
-                key.level.evolution(self.request.model),
+            evolution = key.level.evolution(self._model_for(key.level))
+            engine = get_engine_for(self._asked_for, evolution, masked=True)
+            found[key] = known.get(key) or engine.prepare(
+                evolution,
                 exact=self.request.exact,
                 threads=self.request.threads,
                 relative_noise=None if levels is None else levels.relative,
@@ -333,7 +379,7 @@ def _loaded(model: str | PathLike[str] | Model) -> Model:
     return _shipped(model) if model in MODEL_NAMES else load_model(model)
 
 
-@lru_cache(maxsize=len(MODEL_NAMES))
+@lru_cache(maxsize=len(MODEL_NAMES) + len(VOLUME_MODELS))
 def _shipped(name: str) -> Model:
     return load_model(name)
 

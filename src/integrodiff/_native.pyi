@@ -112,3 +112,41 @@ class ProcessFloat64:
         pull_slopes: Sequence[float],
         variance_slopes: _Table,
     ) -> RunFloat64: ...
+
+class VolumeProcessFloat32:
+    def __init__(
+        self,
+        taps: tuple[_Kernels, _Kernels, _Kernels],
+        theta: float,
+        spacing: tuple[float, float, float],
+        instruction_set: str | None = None,
+    ) -> None: ...
+    def start(
+        self,
+        image: NDArray[np.float32],
+        schedule: _Schedule,
+        steps: int,
+        tau: float,
+        pull: float,
+        threads: int = 1,
+        sensitivity: NDArray[np.float32] | None = None,
+    ) -> RunFloat32: ...
+
+class VolumeProcessFloat64:
+    def __init__(
+        self,
+        taps: tuple[_Kernels, _Kernels, _Kernels],
+        theta: float,
+        spacing: tuple[float, float, float],
+        instruction_set: str | None = None,
+    ) -> None: ...
+    def start(
+        self,
+        image: NDArray[np.float64],
+        schedule: _Schedule,
+        steps: int,
+        tau: float,
+        pull: float,
+        threads: int = 1,
+        sensitivity: NDArray[np.float64] | None = None,
+    ) -> RunFloat64: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,11 +27,15 @@ class ArrayImage:
         Its axes.
     validity : Validity
         Which pixels are valid.
+    distances : mapping
+        Distance of neighbouring pixels along an axis, in one unit, by the letter of the axis;
+        empty if unknown.
     """
 
     array: NDArray[Any]
     layout: Layout
     validity: Validity = field(default_factory=Validity)
+    distances: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -46,7 +50,7 @@ class ArrayImage:
         """Return the last sample of all pixels, and the image without it; both are views."""
         colours, last = self.layout.split_last_sample(self.array)
         layout = Layout(self.layout.axes, colours.shape)
-        return last, ArrayImage(colours, layout, self.validity)
+        return last, ArrayImage(colours, layout, self.validity, self.distances)
 
 
 def array_image(

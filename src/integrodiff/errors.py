@@ -27,8 +27,8 @@ class NoValidPixelsWarning(UserWarning):
     """An image, or a plane of it, has no valid pixel and comes back as it was."""
 
 
-class SliceBySliceWarning(UserWarning):
-    """A volume is denoised slice by slice, not in three dimensions."""
+class VolumeModelWarning(UserWarning):
+    """A volume is denoised with parameters that were trained on images."""
 
 
 class StepSizeWarning(UserWarning):

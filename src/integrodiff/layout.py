@@ -9,11 +9,12 @@ Y, X    rows and columns; every image has both
 S       samples of a pixel, such as red, green and blue; denoised together (see ``colour``)
 C       channels, such as stains or detectors; each has its own noise level and range
 T       time; all frames share noise level and range
-Z       slices of a volume
+Z       slices of a volume, which are denoised together
 Q       pages of unknown meaning; this letter may occur more than once
 ======  ======================================================================================
 
-A *plane* is a slice with all axes except Y, X and S fixed: ``(Y, X)`` or ``(Y, X, S)``.
+A *plane* is a slice with all axes except Y, X and S fixed: ``(Y, X)`` or ``(Y, X, S)``. An image
+with more than one slice is a *volume*: the planes along Z are denoised as one, in three dimensions.
 """
 
 from __future__ import annotations
@@ -123,6 +124,23 @@ class Layout:
         return (*self.size, self.samples) if self.has_samples else self.size
 
     @property
+    def is_volume(self) -> bool:
+        """Whether there is more than one slice."""
+        return self.slices > 1
+
+    @property
+    def slices(self) -> int:
+        """Number of slices of a volume; 1 for images."""
+        return self.length("Z")
+
+    @property
+    def planes_between_slices(self) -> int:
+        """How many planes it is from one slice of a volume to the next, such as channels."""
+        if "Z" not in self.axes:
+            return 1
+        return prod(self.plane_grid[self.plane_axes.index("Z") + 1 :])
+
+    @property
     def canonical(self) -> Layout:
         """The layout with the axes of a plane last, in the order Y, X, S."""
         axes = self.plane_axes + ("YXS" if self.has_samples else "YX")
@@ -133,6 +151,25 @@ class Layout:
         """The layout of one value for each pixel."""
         pairs = [p for p in zip(self.axes, self.shape, strict=True) if p[0] != "S"]
         return Layout("".join(letter for letter, _ in pairs), tuple(length for _, length in pairs))
+
+    def as_volume(self, volume: bool) -> Layout:
+        """Return the layout with pages taken for slices of a volume, or slices for pages.
+
+        Raises
+        ------
+        ValueError
+            If it is not clear which pages are slices.
+        """
+        if not volume:
+            return Layout(self.axes.replace("Z", "Q"), self.shape)
+        if "Z" in self.axes:
+            return self
+        for letter in "QT":
+            if self.axes.count(letter) == 1:
+                return Layout(self.axes.replace(letter, "Z"), self.shape)
+        raise ValueError(
+            f"an image with the axes {self.axes} has no pages that could be the slices of a volume"
+        )
 
     def channel_of(self, plane: int) -> int:
         """Return the index of the channel of a plane; both are counted from zero."""

@@ -1,8 +1,9 @@
-"""Denoise the planes of an image, one by one.
+"""Denoise the planes of an image, one by one, or its volumes.
 
 Each plane is mapped forward by the Anscombe transform (photon noise), the colour space and the
 factors to the scale of the model; the engine evolves it; the inverse maps follow in reverse order.
-Invalid pixels are zero on that way, and get their own values back at its end.
+Invalid pixels are zero on that way, and get their own values back at its end. A volume goes that
+way as one tall plane, its slices below each other; only the engine sees three dimensions.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,7 +37,7 @@ class Step:
     number, total : int
         Number of completed steps and of all steps, summed over planes and groups of samples.
     plane : int
-        Index of the plane that was advanced, from zero.
+        Index of the plane that was advanced, from zero; of a volume, that of its first slice.
     """
 
     number: int
@@ -44,7 +46,7 @@ class Step:
     _image: Callable[[], FloatImage] = field(repr=False)
 
     def image(self) -> FloatImage:
-        """Return the current plane as floating point, in grey levels of the input.
+        """Return the current plane, or volume, as floating point, in grey levels of the input.
 
         It is computed only by this call, so a callback that just counts steps costs nothing. Call
         it inside the callback: the next step changes the state.
@@ -120,23 +122,56 @@ class Pipeline:
             images, it leaves the order free in which samples are denoised; that takes less memory.
         """
         watcher = None if callback is None else _Watcher(callback, self.steps)
-        dtype = self.resolved.result_dtype
+        if self.resolved.volume is not None:
+            yield from self._run_volumes(planes, watcher, count)
+            return
         for number, plane in enumerate(planes):
-            stations = self._stations[self.resolved.layout.channel_of(number)]
-            mask = self.mask_of(plane, number)
-            if mask is not None and not mask.any():
-                yield plane.astype(dtype)
-                continue
-            observe = None if watcher is None else partial(watcher.advance, number)
-            denoised = stations.denoised(plane, mask, observe, count)
-            if not np.isfinite(denoised).all():
-                largest = np.abs(plane if mask is None else plane[mask]).max()
-                raise ValueError(
-                    f"the grey values, up to {largest:g}, are too large to "
-                    f"compute in {denoised.dtype} with a data range of "
-                    f"{stations.channel.data_range:g}; check data_range"
+            yield self._denoised(plane, self.mask_of(plane, number), number, watcher, count)
+
+    def _run_volumes(
+        self,
+        planes: Iterator[NDArray[Any]],
+        watcher: _Watcher | None,
+        count: Callable[[], object] | None,
+    ) -> Iterator[NDArray[Any]]:
+        """Yield the slices of denoised volumes; those that are interleaved are held together."""
+        layout = self.resolved.layout
+        slices, between = layout.slices, layout.planes_between_slices
+        for first in range(0, layout.plane_count, slices * between):
+            taken = list(islice(planes, slices * between))
+            masks = [self.mask_of(plane, first + n) for n, plane in enumerate(taken)]
+            for n in range(between):
+                volume = np.concatenate(taken[n::between])
+                denoised = self._denoised(
+                    volume, _tall_mask(masks[n::between], layout.size), first + n, watcher, count
                 )
-            yield with_invalid(in_dtype(denoised, dtype), plane, mask)
+                for z, part in enumerate(np.split(denoised, slices)):
+                    taken[z * between + n] = part
+            yield from taken
+
+    def _denoised(
+        self,
+        plane: NDArray[Any],
+        mask: Mask | None,
+        number: int,
+        watcher: _Watcher | None,
+        count: Callable[[], object] | None,
+    ) -> NDArray[Any]:
+        """Denoise a plane, or the slices of a volume below each other."""
+        dtype = self.resolved.result_dtype
+        stations = self._stations[self.resolved.layout.channel_of(number)]
+        if mask is not None and not mask.any():
+            return plane.astype(dtype)
+        observe = None if watcher is None else partial(watcher.advance, number)
+        denoised = stations.denoised(plane, mask, observe, count)
+        if not np.isfinite(denoised).all():
+            largest = np.abs(plane if mask is None else plane[mask]).max()
+            raise ValueError(
+                f"the grey values, up to {largest:g}, are too large to "
+                f"compute in {denoised.dtype} with a data range of "
+                f"{stations.channel.data_range:g}; check data_range"
+            )
+        return with_invalid(in_dtype(denoised, dtype), plane, mask)
 
     def mask_of(self, plane: NDArray[Any], number: int) -> Mask | None:
         """Return the mask of a plane; None if all of its pixels are valid."""
@@ -159,7 +194,10 @@ class Pipeline:
 
 
 class _PlaneCounts(NamedTuple):
-    """Number of planes of a channel without invalid pixels, and with both kinds of pixels."""
+    """Number of planes of a channel without invalid pixels, and with both kinds of pixels.
+
+    Of volumes, it is their number.
+    """
 
     whole: int
     masked: int
@@ -168,15 +206,19 @@ class _PlaneCounts(NamedTuple):
 def _plane_counts(resolved: ResolvedRequest) -> list[_PlaneCounts]:
     """Return the numbers of planes of each channel."""
     layout, invalid = resolved.layout, resolved.invalid
+    slices = layout.slices if resolved.volume is not None else 1
     if invalid is None:
-        each = layout.plane_count // layout.channels
+        each = layout.plane_count // (layout.channels * slices)
         return [_PlaneCounts(each, 0) for _ in range(layout.channels)]
     whole, masked = [0] * layout.channels, [0] * layout.channels
-    for number, count in enumerate(invalid.counts):
+    between = layout.planes_between_slices if slices > 1 else 1
+    counts = np.reshape(invalid.counts, (-1, slices, between)).sum(axis=1)
+    for n, count in enumerate(counts.ravel().tolist()):
+        channel = layout.channel_of(n // between * slices * between + n % between)
         if count == 0:
-            whole[layout.channel_of(number)] += 1
-        elif count < invalid.plane_size:
-            masked[layout.channel_of(number)] += 1
+            whole[channel] += 1
+        elif count < invalid.plane_size * slices:
+            masked[channel] += 1
     return [_PlaneCounts(*pair) for pair in zip(whole, masked, strict=True)]
 
 
@@ -197,6 +239,13 @@ class _Watcher:
         self._callback(Step(number=self._done, total=self._total, plane=plane, _image=image))
 
 
+def _tall_mask(masks: Sequence[Mask | None], size: tuple[int, int]) -> Mask | None:
+    """Return the masks of all slices below each other; None if all voxels are valid."""
+    if all(mask is None for mask in masks):
+        return None
+    return np.concatenate([np.ones(size, np.bool_) if mask is None else mask for mask in masks])
+
+
 def _working(plane: NDArray[Any]) -> FloatImage:
     """Convert a plane to the dtype of the computation."""
     return plane.astype(computing_dtype(plane.dtype), copy=False)
@@ -214,12 +263,32 @@ class _Stations:
         """Return the number of steps for some planes; those with invalid pixels may take more."""
         total = planes.whole * _steps_of(self.processes)
         if planes.masked and self.channel.mask is not None:
-            total += planes.masked * _steps_of(self._processes(self.channel.mask))
+            tall = np.tile(self.channel.mask, (self._slices, 1))
+            total += planes.masked * _steps_of(self._processes(tall))
         return total
+
+    @property
+    def _slices(self) -> int:
+        return 1 if self.channel.volume is None else self.channel.volume.slices
+
+    def _volume_of(self, mask: Mask) -> Mask | None:
+        """Return the mask of a tall plane as that of a volume; None if it is that of an image."""
+        if self.channel.volume is None:
+            return None
+        return mask.reshape(self._slices, -1, mask.shape[1])
+
+    def _in_space(self, image: FloatImage) -> FloatImage:
+        """Return samples ``(sample, row, column)`` as the engine sees them."""
+        if self.channel.volume is None:
+            return image
+        return image.reshape(len(image), self._slices, -1, image.shape[2])
 
     def _processes(self, mask: Mask | None) -> Sequence[Process]:
         """Return a process for each group of samples."""
-        return self.processes if mask is None else self.masked_processes(self.channel, mask)
+        if mask is None:
+            return self.processes
+        volume = self._volume_of(mask)
+        return self.masked_processes(self.channel, mask if volume is None else volume)
 
     def forward(
         self, plane: NDArray[Any], mask: Mask | None, samples: slice = slice(None)
@@ -275,7 +344,7 @@ class _Stations:
         done: _Parts = []
         for group, process in groups:
             part = self.forward(plane, mask, group.samples)
-            state = process.start(part)
+            state = process.start(self._in_space(part))
             if observe is None and count is None:
                 state.advance()
             else:
@@ -287,7 +356,7 @@ class _Stations:
                     if count is not None:
                         count()
                 del current
-            state.read(part)
+            state.read(self._in_space(part))
             del state
             if part.nbytes > _LARGE:
                 process.release()
@@ -315,8 +384,13 @@ class _Stations:
         state: State,
     ) -> FloatImage:
         """Return the plane with the current values of the samples that are being advanced."""
-        joined = self._joined(plane, mask, [*done, (samples, state.image())])
-        return with_invalid(self.backward(joined, plane.ndim), plane, mask)
+        image = state.image()
+        current = image.reshape(len(image), *plane.shape[:2])
+        joined = self._joined(plane, mask, [*done, (samples, current)])
+        found = with_invalid(self.backward(joined, plane.ndim), plane, mask)
+        if self.channel.volume is None:
+            return found
+        return found.reshape(self._slices, -1, *plane.shape[1:])
 
 
 def _steps_of(processes: Sequence[Process]) -> int:

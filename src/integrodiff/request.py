@@ -31,7 +31,7 @@ from integrodiff.colour import (
     new_levels,
     sample_matrix,
 )
-from integrodiff.errors import NoiseLevelWarning, NoValidPixelsWarning, SliceBySliceWarning
+from integrodiff.errors import NoiseLevelWarning, NoValidPixelsWarning, VolumeModelWarning
 from integrodiff.grey_range import operating_level, stabilised_range, structure_over_noise
 from integrodiff.layout import Layout
 from integrodiff.models import Model
@@ -86,6 +86,10 @@ class Source(Protocol):
     def validity(self) -> Validity:
         """Which pixels are valid."""
 
+    @property
+    def distances(self) -> Mapping[str, float]:
+        """Distance of neighbouring pixels by the letter of an axis; empty if unknown."""
+
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes in order, ``(Y, X)`` or ``(Y, X, S)``; may be called again."""
 
@@ -105,6 +109,7 @@ class Request:
     noise_psd: NDArray[Any] | None = None
     noise: Noise = "gaussian"
     data_range: float | None = None
+    spacing: Sequence[float] | None = None
     colour: Colour = "auto"
     as_float: bool = False
     exact: bool = False
@@ -116,6 +121,11 @@ class Request:
         one_of("colour", self.colour, COLOURS)
         if self.data_range is not None:
             positive_number("data_range", self.data_range)
+        if self.spacing is not None:
+            spacing = sequence_of_numbers("spacing", self.spacing)
+            for distance in spacing:
+                positive_number("spacing", distance)
+            object.__setattr__(self, "spacing", spacing)
         if self.threads is not None:
             positive_integer("threads", self.threads)
         if not isinstance(self.noise, (PoissonGaussian, UnknownDetector)):
@@ -136,16 +146,17 @@ class Request:
             object.__setattr__(self, "levels", levels_of_spectrum(self.noise_psd))
         elif isinstance(self.sigma, Mapping):
             object.__setattr__(self, "levels", given_levels(self.sigma))
-        elif np.ndim(self.sigma) == 2:  # type: ignore[arg-type]
+        elif np.ndim(self.sigma) in (2, 3):  # type: ignore[arg-type]
             # Levels that are not finite may belong to invalid pixels, which an image decides.
             levels = np.asarray(self.sigma)
             finite = np.isfinite(levels)
             object.__setattr__(self, "map", noise_map(levels, None if finite.all() else finite))
         elif np.ndim(self.sigma) == 0:  # type: ignore[arg-type]
             nonnegative_number("sigma", self.sigma)
-        elif np.ndim(self.sigma) > 2:  # type: ignore[arg-type]
+        elif np.ndim(self.sigma) > 3:  # type: ignore[arg-type]
             raise ValueError(
-                "sigma must be a number, one number for each channel, or a map (rows, columns); "
+                "sigma must be a number, one number for each channel, or a map (rows, columns) or, "
+                "of a volume, (slices, rows, columns); "
                 f"got an array of shape {np.shape(self.sigma)}"  # type: ignore[arg-type]
             )
 
@@ -167,6 +178,29 @@ class Request:
         return computing_dtype(dtype) if self.as_float and dtype.kind != "f" else dtype
 
 
+class Volume(NamedTuple):
+    """Geometry of a volume.
+
+    Attributes
+    ----------
+    slices : int
+        Number of slices.
+    spacing : (float, float, float)
+        Distance of slices, rows and columns over the smallest of them.
+    origin : {"given", "file", "unknown"}
+        Where the spacing comes from; if unknown it is assumed to be equal.
+    """
+
+    slices: int
+    spacing: tuple[float, float, float]
+    origin: str
+
+    def __str__(self) -> str:
+        ratios = " : ".join(f"{distance:g}" for distance in self.spacing)
+        origin = {"file": ", from the file", "unknown": ", unknown and taken as equal"}
+        return f"volume, spacing {ratios} (z : y : x{origin.get(self.origin, '')})"
+
+
 class Level(NamedTuple):
     """Noise of a group of samples on the scale of the model.
 
@@ -176,16 +210,26 @@ class Level(NamedTuple):
         The level at which the model is evaluated.
     shape : NoiseLevels
         How the level depends on the scale.
+    volume : Volume, optional
+        Geometry, if the samples are volumes.
     """
 
     sigma: float
     shape: NoiseLevels
+    volume: Volume | None = None
 
     def evolution(self, model: Model) -> Evolution:
         """Return the diffusion process of a model at this level."""
-        if self.shape.is_white:
-            return model.evolution(self.sigma)
-        return model.evolution(self.sigma, self.shape.relative)
+        relative = None if self.shape.is_white else self.shape.relative
+        if self.volume is None:
+            return model.evolution(self.sigma, relative)
+        spacing = self.volume.spacing
+        if relative is not None:
+            # Scales are in the unit of the smallest spacing, levels were measured in pixels.
+            pixel = (spacing[1] * spacing[2]) ** 0.5
+            shape = self.shape
+            return model.evolution(self.sigma, lambda s: shape.relative(s / pixel), spacing)
+        return model.evolution(self.sigma, None, spacing)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -210,6 +254,8 @@ class ResolvedChannel:
         How the noise level of each group depends on the scale.
     mask : array of bool, optional
         The mask of the first plane that has invalid pixels, and valid ones as well.
+    volume : Volume, optional
+        Geometry, if the channel is denoised in three dimensions.
     """
 
     noise: tuple[NoiseLevels, ...]
@@ -220,12 +266,15 @@ class ResolvedChannel:
     scaling: tuple[float, ...]
     shapes: tuple[NoiseLevels, ...]
     mask: Mask | None = None
+    volume: Volume | None = None
 
     @property
     def levels(self) -> tuple[Level, ...]:
         """Noise of each group on the scale of the model."""
         groups = zip(self.space.groups, self.scaling, self.shapes, strict=True)
-        return tuple(Level(group.sigma * factor, shape) for group, factor, shape in groups)
+        return tuple(
+            Level(group.sigma * factor, shape, self.volume) for group, factor, shape in groups
+        )
 
     @property
     def sigmas(self) -> NDArray[np.float64]:
@@ -315,6 +364,8 @@ class ResolvedRequest:
         Which pixels are valid.
     invalid : InvalidPixels, optional
         How many pixels are not; None if all are valid.
+    volume : Volume, optional
+        Geometry of a volume, which is denoised in three dimensions; None for images.
     """
 
     request: Request
@@ -323,6 +374,7 @@ class ResolvedRequest:
     channels: tuple[ResolvedChannel, ...]
     validity: Validity
     invalid: InvalidPixels | None = None
+    volume: Volume | None = None
 
     @property
     def result_dtype(self) -> np.dtype[Any]:
@@ -352,19 +404,13 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
         outside the range that the model was trained for.
     NoValidPixelsWarning
         If a plane has no valid pixel.
-    SliceBySliceWarning
-        If the image is a volume.
+    VolumeModelWarning
+        If the image is a volume, and the parameters of the model were trained on images.
     """
     layout = source.layout
     _check_map(request.map, layout)
-    if layout.length("Z") > 1:
-        warnings.warn(
-            f"the {layout.length('Z')} slices of this volume are denoised one by one; diffusion in "
-            "three dimensions is not available",
-            SliceBySliceWarning,
-            stacklevel=_outside(),
-        )
-    surveys = [_Survey(request, source.dtype, layout.samples) for _ in range(layout.channels)]
+    volume = _volume(request, source)
+    surveys = [_Survey(request, source.dtype, layout, volume) for _ in range(layout.channels)]
     invalid = _read(surveys, source)
     channels = tuple(survey.resolved(channel, layout) for channel, survey in enumerate(surveys))
     _warn_of_void_planes(invalid)
@@ -379,7 +425,53 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
         channels=channels,
         validity=source.validity,
         invalid=invalid,
+        volume=volume,
     )
+
+
+def _volume(request: Request, source: Source) -> Volume | None:
+    """Return the geometry of a volume; None for images."""
+    layout = source.layout
+    letters = [letter for letter in layout.axes if letter in "ZYX"]
+    if request.spacing is not None and len(request.spacing) != len(letters):
+        raise ValueError(
+            f"spacing needs one number for each of the axes {', '.join(letters)} of the image, in "
+            f"this order; got {len(request.spacing)}"
+        )
+    if not layout.is_volume:
+        if request.spacing is not None:
+            given = dict(zip(letters, request.spacing, strict=True))
+            if not np.isclose(given["Y"], given["X"], rtol=1e-3):
+                raise ValueError(
+                    "images must have the same spacing of rows and columns, got "
+                    f"{given['Y']:g} and {given['X']:g}; only volumes may have others"
+                )
+        return None
+    model = request.model
+    if model.dimensions != 3:
+        warnings.warn(
+            "the parameters of this model were trained on images, and blur volumes too much; take "
+            "model='iad-plus', or axes with Q in place of Z to denoise slices one by one",
+            VolumeModelWarning,
+            stacklevel=_outside(),
+        )
+    try:
+        model.evolution(max(model.noise_levels, default=25.0), None, (1.0, 1.0, 1.0))
+    except ValueError as error:
+        raise ValueError(
+            f"this model cannot denoise volumes: {error}. Take model='iad-plus', or axes with Q in "
+            "place of Z to denoise slices one by one"
+        ) from error
+    distances: Mapping[str, float] = dict.fromkeys("ZYX", 1.0)
+    origin = "unknown"
+    if request.spacing is not None:
+        distances, origin = dict(zip(letters, request.spacing, strict=True)), "given"
+    elif set("ZYX") <= set(source.distances):
+        distances, origin = source.distances, "file"
+    smallest = min(distances[letter] for letter in "ZYX")
+    # Files often have spacing in single precision.
+    z, y, x = (round(distances[letter] / smallest, 6) for letter in "ZYX")
+    return Volume(layout.slices, (z, y, x), origin)
 
 
 def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -391,9 +483,15 @@ def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class _Survey:
     """Collects from the planes of one channel what the request leaves open."""
 
-    def __init__(self, request: Request, dtype: np.dtype[Any], samples: int) -> None:
-        self._request, self._dtype = request, dtype
-        self._matrix = sample_matrix(request.colour, samples)
+    def __init__(
+        self, request: Request, dtype: np.dtype[Any], layout: Layout, volume: Volume | None
+    ) -> None:
+        self._request, self._dtype, self._volume = request, dtype, volume
+        self._matrix = sample_matrix(request.colour, layout.samples)
+        # Where voxels are valid, for a map of a volume.
+        self._voxels: Mask | None = None
+        if np.ndim(request.sigma) == 3:  # type: ignore[arg-type]
+            self._voxels = np.zeros((layout.slices, *layout.size), np.bool_)
         self.needs_extremes = request.noise != "gaussian"
         self.looks_closer = request.estimates or request.data_range is None
         self._extremes: list[NDArray[Any]] = []
@@ -405,9 +503,11 @@ class _Survey:
         self._has_whole_planes = False
         self._owed = 0
 
-    def look_at(self, plane: NDArray[Any], mask: Mask | None, *, wanted: bool) -> None:
+    def look_at(self, plane: NDArray[Any], mask: Mask | None, slice_: int, *, wanted: bool) -> None:
         """Record what is needed of a plane; ``wanted`` asks for its noise and structure."""
         self._record(mask)
+        if self._voxels is not None:
+            self._voxels[slice_] |= True if mask is None else mask
         self._owed += wanted and self.looks_closer
         if mask is not None and not mask.any():
             return
@@ -485,6 +585,7 @@ class _Survey:
             scaling=tuple(self._factor(group, new, photons) for group in space.groups),
             shapes=tuple(joined_levels(new[group.samples]) for group in space.groups),
             mask=self._mask,
+            volume=self._volume,
         )
 
     def _unchanged(self, layout: Layout) -> ResolvedChannel:
@@ -504,6 +605,8 @@ class _Survey:
         request = self._request
         if request.map is None:
             return None
+        if self._voxels is not None and self._union is not None:
+            return noise_map(np.asarray(request.sigma), self._voxels)
         if self._union is None or self._has_whole_planes:
             return noise_map(np.asarray(request.sigma))
         return noise_map(np.asarray(request.sigma), self._union)
@@ -685,7 +788,8 @@ def _read(surveys: list[_Survey], source: Source) -> InvalidPixels | None:
         invalid.append(0 if mask is None else int(mask.size - mask.sum()))
         if mask is not None:
             reasons |= dict.fromkeys(validity.reasons(plane, number))
-        surveys[channel].look_at(plane, mask, wanted=seen[channel] in wanted)
+        slice_ = number // layout.planes_between_slices % layout.slices
+        surveys[channel].look_at(plane, mask, slice_, wanted=seen[channel] in wanted)
         seen[channel] += 1
     if not any(invalid):
         return None
@@ -774,9 +878,18 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
     if found.relative.shape == layout.size:
         return
     height, width = layout.size
+    slices = f"{layout.slices} slices, " if layout.is_volume else ""
+    if layout.is_volume and found.relative.ndim == 3:
+        if layout.axes.index("Y") < layout.axes.index("Z"):
+            raise ValueError(
+                "a map of noise levels needs a volume with Z before Y and X, got the axes "
+                f"{layout.axes}; transpose both"
+            )
+        if found.relative.shape == (layout.slices, height, width):
+            return
     raise ValueError(
         f"the map of noise levels has the shape {found.relative.shape}, and the image has "
-        f"{height} rows and {width} columns"
+        f"{slices}{height} rows and {width} columns"
     )
 
 

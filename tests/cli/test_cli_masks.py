@@ -14,7 +14,7 @@ from image_writers import write_array
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff import denoise
+from integrodiff import VolumeModelWarning, denoise
 from integrodiff.io import read_image
 
 SETTINGS = ("--sigma", 12, "--model", "pm", "--engine", "numpy")
@@ -151,7 +151,7 @@ def test_zero_around_a_brain(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     found = read_image(target).pixels
     np.testing.assert_array_equal(found == 0, volume == 0)
-    with pytest.warns(UserWarning, match="slices"):
+    with pytest.warns(VolumeModelWarning, match="trained on images"):
         expected = denoise(volume, axes="ZYX", mask=volume != 0, **ARGUMENTS)
     np.testing.assert_array_equal(found, expected)
 

@@ -115,10 +115,10 @@ def test_nothing_depends_on_invalid_values(case: Case, junk: float) -> None:
 
 @given(cases(("sigma", "map")))
 def test_the_mean_of_valid_pixels_is_kept(case: Case) -> None:
-    """In every channel and plane; the mean of islands is a matter of the stages."""
+    """In every channel, plane and volume; the mean of islands is a matter of the stages."""
     found = case.denoised(case.image, as_float=True)
     tolerance = {"float16": 0.1, "float64": 1e-9, "int32": 1e-9, "uint64": 1e-9}
-    grid = case.mask.shape[:-2]
+    grid = case.mask.shape[: -3 if case.axes.endswith(("ZYX", "ZYXS")) else -2]
     for index in np.ndindex(*grid):
         valid = case.mask[index]
         means = [np.asarray(x[index][valid], np.float64).mean(axis=0) for x in (found, case.image)]
@@ -161,7 +161,8 @@ def test_callbacks_see_neither(case: Case, junk: float) -> None:
     assert all(step.total == len(clean) for step, _ in clean)
     planes = case.mask.reshape(-1, *case.mask.shape[-2:])
     for (step, image), (_, other) in zip(clean, dirty, strict=True):
-        np.testing.assert_array_equal(image[planes[step.plane]], other[planes[step.plane]])
+        valid = case.mask if "Z" in case.axes else planes[step.plane]
+        np.testing.assert_array_equal(image[valid], other[valid])
 
 
 @pytest.mark.slow

@@ -434,7 +434,8 @@ class TestMapOfNoiseLevels:
             (np.ones((101, 95)), r"map of noise levels has the shape \(101, 95\)"),
             (np.full((95, 101), np.nan), "must be finite and nonnegative"),
             (-np.ones((95, 101)), "must be finite and nonnegative"),
-            (np.ones((1, 95, 101)), "sigma must be"),
+            (np.ones((1, 95, 101)), r"map of noise levels has the shape \(1, 95, 101\)"),
+            (np.ones((1, 1, 95, 101)), "sigma must be"),
         ],
     )
     def test_what_is_none_is_refused(

@@ -113,10 +113,9 @@ class TestExplain:
     def test_it_is_what_denoise_does(self) -> None:
         noisy = noisy_image(3).astype(np.float32)
         noisy[:, 5:9, 5:9] = np.nan
-        settings: dict[str, Any] = {"axes": "ZYX", "model": "pm"}
-        with pytest.warns(integrodiff.SliceBySliceWarning):
-            expected = denoise(noisy, **settings)
-        figure = integrodiff.explain(noisy, **settings, at={"Z": 2})
+        settings: dict[str, Any] = {"axes": "TYX", "model": "pm"}
+        expected = denoise(noisy, **settings)
+        figure = integrodiff.explain(noisy, **settings, at={"T": 2})
         before, after = (image.get_array() for image in images(figure)[:2])
         np.testing.assert_allclose(np.ma.filled(before, np.nan), noisy[2], rtol=1e-5)
         np.testing.assert_allclose(np.ma.filled(after, np.nan), expected[2], rtol=1e-4)

@@ -34,9 +34,9 @@ PUBLIC = {
     "PeronaMalik": "type",
     "PoissonGaussian": "type",
     "Denoiser": "type",
-    "SliceBySliceWarning": "type",
     "Step": "type",
     "UnknownDetector": "type",
+    "VolumeModelWarning": "type",
     "ReducedLaw": "type",
     "ScaleGrid": "type",
     "StepSizeWarning": "type",
@@ -58,6 +58,7 @@ SIGNATURES = {
         "*model='iad-plus'",
         "*data_range=None",
         "*axes=None",
+        "*spacing=None",
         "*channel_axis=None",
         "*colour='auto'",
         "*noise='gaussian'",
@@ -110,6 +111,7 @@ SIGNATURES = {
         "*model='iad-plus'",
         "*data_range=None",
         "*axes=None",
+        "*spacing=None",
         "*channel_axis=None",
         "*colour='auto'",
         "*noise='gaussian'",
@@ -189,8 +191,8 @@ layout
 validity
 arrays
 containers
-stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor \
-        diffusion_tensor divergence operators domain evolution stability step __init__
+stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor eigenframe \
+        diffusion_tensor divergence haar_volume operators domain evolution stability step __init__
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__

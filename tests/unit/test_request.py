@@ -14,7 +14,6 @@ from integrodiff import (
     Denoiser,
     NoiseLevelWarning,
     PoissonGaussian,
-    SliceBySliceWarning,
     Step,
     UnknownDetector,
     denoise,
@@ -101,14 +100,6 @@ def test_the_order_of_axes_changes_nothing(axes: str) -> None:
         np.testing.assert_allclose(back, expected, atol=1e-3)
     else:
         np.testing.assert_array_equal(back, expected)
-
-
-def test_volumes_are_denoised_slice_by_slice_and_say_so() -> None:
-    volume = np.stack([scene(10, seed=i) for i in range(3)])
-    with pytest.warns(SliceBySliceWarning, match="3 slices of this volume .* not available"):
-        found = denoise(volume, 10, axes="ZYX", data_range=255)
-    np.testing.assert_array_equal(found, denoise(volume, 10, axes="TYX", data_range=255))
-    denoise(volume[:1], 10, axes="ZYX", data_range=255)  # one slice is an image
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
@@ -83,9 +83,13 @@ class Exclusions:
     mask: NDArray[np.bool_] | None = None
     nodata: tuple[Nodata, ...] = ()
 
-    def source(self, reader: ImageReader) -> MaskedFile:
-        """Return an open file with these exclusions and those that it declares itself."""
-        return MaskedFile(reader, self.validity(reader.header))
+    def source(self, reader: ImageReader, volume: bool | None = None) -> MaskedFile:
+        """Return an open file with these exclusions and those that it declares itself.
+
+        ``volume`` says whether its pages are a volume; by default the file does.
+        """
+        layout = reader.layout if volume is None else reader.layout.as_volume(volume)
+        return MaskedFile(reader, self.validity(reader.header), layout)
 
     def validity(self, header: ImageHeader) -> Validity:
         """Return which pixels of a file are valid; stop if the mask does not fit."""
@@ -130,16 +134,17 @@ class MaskedFile:
 
     reader: ImageReader
     validity: Validity
-
-    @property
-    def layout(self) -> Layout:
-        """Axes and shape."""
-        return self.reader.layout
+    layout: Layout
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the grey values."""
         return self.reader.dtype
+
+    @property
+    def distances(self) -> Mapping[str, float]:
+        """Spacing of the voxels, if the file declares it."""
+        return self.reader.distances
 
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes."""

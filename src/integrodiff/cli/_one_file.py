@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -41,6 +42,8 @@ class Options:
     model: str
     engine: str
     data_range: float | None
+    volume: bool | None = None
+    spacing: str | None = None
     colour: str
     as_float: bool
     exact: bool
@@ -51,6 +54,7 @@ class Options:
         from integrodiff import Denoiser
         from integrodiff._checks import one_of
         from integrodiff.colour import COLOURS
+        from integrodiff.models import MODEL_NAMES
 
         self.noise.check()
         model = loaded_model(self.model)
@@ -59,14 +63,25 @@ class Options:
             one_of("--colour", self.colour, COLOURS)
             denoiser = Denoiser(
                 **arguments,
-                model=model,
+                model=self.model if self.model in MODEL_NAMES else model,
                 data_range=self.data_range,
+                spacing=_numbers(self.spacing),
                 colour=cast("Colour", self.colour),
                 engine=self.engine,
                 as_float=self.as_float,
                 exact=self.exact,
             )
         return Settings(options=self, denoiser=denoiser, exclusions=self.masks.exclusions())
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    """Return the numbers of ``--spacing``."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--spacing must be numbers such as 3,1,1, got {text!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +182,9 @@ def denoise_file(
             dtype = denoiser.request.result_dtype(reader.header.dtype)
             header = reader.header.with_dtype(dtype)
             check_output(target, header, overwrite=options.overwrite)
-            pipeline = _pipeline(settings.exclusions.source(reader), denoiser)
+            with stopping(ExitCode.USAGE, ValueError):
+                file = settings.exclusions.source(reader, options.volume)
+            pipeline = _pipeline(file, denoiser)
             words = _derivation_in_words(settings, pipeline.resolved)
             header = header.with_derivation(Derivation(words=words, settings=identity))
             with create_image(
@@ -183,7 +200,8 @@ def denoise_file(
         size=header.size,
         pages=header.pages,
         image=_image_in_words(header),
-        how=f"{Path(options.model).name} at {resolved.noise}, engine {denoiser.engine}",
+        how=f"{Path(options.model).name} at {resolved.noise}{_geometry(resolved)}, engine "
+        f"{denoiser.engine_for(resolved)}",
         noise=_noise_for_report(resolved),
         invalid=0 if resolved.invalid is None else resolved.invalid.total,
         seconds=time.perf_counter() - start,
@@ -203,7 +221,7 @@ def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator
     """Yield the denoised pages of a file with their transparency."""
     from integrodiff.errors import ImageFileError
 
-    current: list[Page] = []
+    current: deque[Page] = deque()
 
     def planes() -> Iterator[NDArray[Any]]:
         for number, page in enumerate(reader.pages()):
@@ -222,7 +240,7 @@ def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator
                 pixels = next(results, None)
             if pixels is None:
                 return
-            yield current.pop().with_pixels(pixels)
+            yield current.popleft().with_pixels(pixels)
 
 
 def _noise_for_report(resolved: ResolvedRequest) -> dict[str, Any]:
@@ -255,7 +273,7 @@ def _derivation_in_words(settings: Settings, resolved: ResolvedRequest) -> str:
     from integrodiff._version import __version__
     from integrodiff.models.files import model_to_json
 
-    document = json.loads(model_to_json(settings.denoiser.request.model))
+    document = json.loads(model_to_json(resolved.request.model))
     parameters = json.dumps(document["parameters"]).replace('"', "")
     if len(parameters) > _LONGEST_PARAMETERS:
         parameters = f"parameters sha256 {hashlib.sha256(parameters.encode()).hexdigest()}"
@@ -263,8 +281,13 @@ def _derivation_in_words(settings: Settings, resolved: ResolvedRequest) -> str:
     ranges = {f"{channel.data_range:.6g}" for channel in resolved.channels}
     return (
         f"denoised by integrodiff {__version__}, model {name} {parameters}, {resolved.noise}, "
-        f"data range {', '.join(sorted(ranges))}"
+        f"data range {', '.join(sorted(ranges))}{_geometry(resolved)}"
     )
+
+
+def _geometry(resolved: ResolvedRequest) -> str:
+    """Say with which spacing a volume was denoised, because a person must see it."""
+    return "" if resolved.volume is None else f", {resolved.volume}"
 
 
 def _image_in_words(image: ImageHeader) -> str:

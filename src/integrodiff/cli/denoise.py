@@ -84,6 +84,24 @@ def denoise(
             "opponent for RGB, joint otherwise.",
         ),
     ] = "auto",
+    volume: Annotated[
+        bool | None,
+        typer.Option(
+            "--volume/--slices",
+            help="Denoise the pages of a stack as one volume in three dimensions, or one by one. "
+            "By default slices (an axis Z) are a volume, frames and other pages are not.",
+            show_default=False,
+        ),
+    ] = None,
+    spacing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="Z,Y,X",
+            help="Distance of the voxels of a volume; only ratios matter. By default that of the "
+            "file.",
+            show_default=False,
+        ),
+    ] = None,
     noise: NoiseKind = "gaussian",
     gain: Gain = None,
     offset: Offset = None,
@@ -157,7 +175,8 @@ def denoise(
     """Remove noise from image files.
 
     The result has the size, data type and colours of the input; transparency, colour profiles and
-    other metadata are kept. Stacks are processed page by page, so they need not fit into memory.
+    other metadata are kept. Stacks are processed page by page, so they need not fit into memory;
+    volumes are processed as a whole.
     OUT appears only when it is complete, and IN is never changed.
 
     With several inputs, an input folder or an output folder, each result gets the name of its
@@ -169,6 +188,7 @@ def denoise(
         integrodiff denoise noisy.png clean.png --sigma 25
         integrodiff denoise counts.tif clean.tif --noise poisson
         integrodiff denoise brain.nii.gz clean.nii.gz --nodata 0
+        integrodiff denoise stack.tif clean.tif --volume --spacing 3,1,1
         integrodiff denoise noisy/ clean/ --jobs 2 --resume
         integrodiff denoise - - --format tif < noisy.png > clean.tif
     """
@@ -188,6 +208,8 @@ def denoise(
             model=model,
             engine=engine,
             data_range=data_range,
+            volume=volume,
+            spacing=spacing,
             colour=colour,
             as_float=as_float,
             exact=exact,

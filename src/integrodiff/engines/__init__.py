@@ -11,6 +11,7 @@ from integrodiff.engines.numpy import NumpyEngine
 from integrodiff.engines.threads import cpu_count, thread_count
 from integrodiff.engines.torch import TorchEngine
 from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
+from integrodiff.stages import Evolution
 
 __all__ = [
     "ENGINES",
@@ -22,6 +23,7 @@ __all__ = [
     "State",
     "cpu_count",
     "get_engine",
+    "get_engine_for",
     "get_processor_engine",
     "thread_count",
 ]
@@ -58,6 +60,26 @@ def get_engine(name: str = "auto") -> Engine:
     if reason is not None:
         raise EngineUnavailableError(f"the engine {name!r} cannot run here: {reason}")
     return ENGINES[name]
+
+
+def get_engine_for(name: str, evolution: Evolution, *, masked: bool = False) -> Engine:
+    """Return the engine of that name; ``auto`` is the fastest that can compute an evolution.
+
+    Raises
+    ------
+    EngineUnavailableError
+        If the engine cannot compute it, or cannot run here.
+    """
+    engine = get_engine(name)
+    reason = engine.refuses(evolution, masked=masked)
+    if reason is None:
+        return engine
+    if name != "auto":
+        raise EngineUnavailableError(
+            f"the engine {name!r} does not take {reason}; take engine='numpy' or 'torch'"
+        )
+    _warn_of_slow_engine(f"it does not take {reason}")
+    return _NUMPY
 
 
 def get_processor_engine() -> Engine:

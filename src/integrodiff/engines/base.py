@@ -9,8 +9,9 @@
     result = state.image()                            # the image comes back
 
 Images are arrays ``(*batch, channel, row, column)`` of grey values on the scale [0, 255], in
-float32 or float64. What comes out is an array of the kind that went in. An engine holds no
-parameters of models.
+float32 or float64; of an evolution in three dimensions, they are volumes
+``(*batch, channel, slice, row, column)``, and so are maps and masks. What comes out is an array of
+the kind that went in. An engine holds no parameters of models.
 """
 
 from __future__ import annotations
@@ -124,6 +125,10 @@ class Engine(ABC):
     @abstractmethod
     def unavailable(self) -> str | None:
         """Return why the engine cannot run here and what would help, or None if it can."""
+
+    def refuses(self, evolution: Evolution, *, masked: bool = False) -> str | None:
+        """Return what of an evolution the engine cannot compute, or None if it can do all."""
+        return None
 
     @abstractmethod
     def threads(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from integrodiff.stages import (
     HaarGradient,
     HigherDerivatives,
     Term,
+    VolumeGradient,
     discrete_gaussian,
     increments,
     sensitivity,
@@ -49,6 +50,18 @@ class NativeEngine(Engine):
                 "it was not built when the package was installed, which takes a C++ compiler; "
                 "install one, and then the package again"
             )
+        return None
+
+    def refuses(self, evolution: Evolution, *, masked: bool = False) -> str | None:
+        """Refuse what volumes do not have here."""
+        if evolution.dimensions == 2:
+            return None
+        if masked:
+            return "volumes with invalid voxels"
+        if any(len(terms) != 1 for terms in evolution.schedule):
+            return "volumes with several terms"
+        if any(plain(term.coupling.integration_scale) for term in evolution.all_terms()):
+            return "volumes with an integration scale"
         return None
 
     def threads(self) -> str:
@@ -77,6 +90,13 @@ class NativeEngine(Engine):
         mask: Mask | None = None,
     ) -> Process:
         """Compute kernels; memory is taken with the first image."""
+        reason = self.refuses(evolution, masked=mask is not None)
+        if reason is not None:
+            raise EngineUnavailableError(
+                f"the engine 'native' does not take {reason}; take engine='numpy' or 'torch'"
+            )
+        if evolution.dimensions == 3:
+            return NativeVolumeProcess(evolution, threads=threads, relative_noise=relative_noise)
         return NativeProcess(
             evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
         )
@@ -225,6 +245,83 @@ class NativeProcess(Process):
         return kind(taps, theta, haar, self._instruction_set)
 
 
+class NativeVolumeProcess(Process):
+    """A process in three dimensions; no shortcuts are taken.
+
+    Parameters
+    ----------
+    evolution : Evolution
+        The process, with one term for each step.
+    threads : int, optional
+        Number of threads of one call; :func:`thread_count` by default.
+    relative_noise : array, optional
+        As in :meth:`Engine.prepare`, ``(slice, row, column)`` or ``(row, column)``.
+    instruction_set : str, optional
+        As in :class:`NativeProcess`.
+    """
+
+    _mask = None
+
+    def __init__(
+        self,
+        evolution: Evolution,
+        *,
+        threads: int | None,
+        relative_noise: FloatImage | None = None,
+        instruction_set: str | None = None,
+    ) -> None:
+        super().__init__(evolution)
+        self._threads = thread_count() if threads is None else positive_integer("threads", threads)
+        self._relative_noise = relative_noise
+        self._instruction_set = instruction_set
+        self._schedule = schedule_tuples(evolution)
+        self._compiled: dict[Any, Any] = {}
+
+    def release(self) -> None:
+        """Give back the memory of volumes that are done."""
+        self._compiled.clear()
+
+    def start(self, image: FloatImage) -> State:
+        """Return the state before the first step."""
+        return _NativeState(self, image)
+
+    def _start_one(self, image: FloatImage) -> Any:
+        """Start one volume ``(channel, slice, row, column)``."""
+        precision = image.dtype.type
+        local = None
+        if self._relative_noise is not None:
+            levels = np.broadcast_to(self._relative_noise, image.shape[1:])
+            local = sensitivity(levels.astype(np.float64)).cells.astype(precision)
+        return self._kernels(precision).start(
+            image,
+            self._schedule,
+            self.evolution.steps,
+            float(self.evolution.tau),
+            float(self.evolution.pull),
+            self._threads,
+            local,
+        )
+
+    def _kernels(self, precision: Any) -> Any:
+        if precision not in self._compiled:
+            from integrodiff import _native
+
+            kind: Any = _native.VolumeProcessFloat64
+            if precision == np.float32:
+                kind = _native.VolumeProcessFloat32
+            operator = cast(VolumeGradient, self.evolution.schedule[0][0].derivatives)
+            tolerance, spacing = exact_tolerance(precision), operator.spacing
+            steps = [plain(width) for width in increments(self.evolution.scales)]
+            taps = [
+                [list(discrete_gaussian(width / distance, tolerance)) for width in steps]
+                for distance in spacing
+            ]
+            self._compiled[precision] = kind(
+                tuple(taps), operator.theta, spacing, self._instruction_set
+            )
+        return self._compiled[precision]
+
+
 class _NativeState(State):
     """A batch of images, each of them in a run of the compiled engine.
 
@@ -232,14 +329,15 @@ class _NativeState(State):
     take all their steps at once are run one after the other, in the same memory.
     """
 
-    def __init__(self, process: NativeProcess, image: FloatImage) -> None:
+    def __init__(self, process: NativeProcess | NativeVolumeProcess, image: FloatImage) -> None:
         super().__init__(process.evolution.steps)
+        self._axes = 1 + process.evolution.dimensions
         precision: Any = np.float32 if image.dtype == np.float32 else np.float64
         self._process, self._dtype, self._shape = process, image.dtype, image.shape
         self._given = image
         if process._mask is not None:
             image = np.where(process._mask, image, 0)
-        images = np.ascontiguousarray(image, precision).reshape(-1, *image.shape[-3:])
+        images = np.ascontiguousarray(image, precision).reshape(-1, *image.shape[-self._axes :])
         if len(images) == 1:
             self._runs = [process._start_one(images[0])]
         else:
@@ -268,7 +366,7 @@ class _NativeState(State):
         if not self._runs:
             return self._images.reshape(self._shape).astype(self._dtype)
         precision = np.float32 if self._dtype == np.float32 else np.float64
-        found = np.empty((len(self._runs), *self._shape[-3:]), precision)
+        found = np.empty((len(self._runs), *self._shape[-self._axes :]), precision)
         for run, image in zip(self._runs, found, strict=True):
             run.read(image)
         return found.reshape(self._shape).astype(self._dtype, copy=False)
@@ -278,7 +376,7 @@ class _NativeState(State):
         exact = target.dtype in (np.float32, np.float64) and target.dtype == self._dtype
         whole = self._process._mask is None
         if len(self._runs) == 1 and whole and exact and target.flags.c_contiguous:
-            self._runs[0].read(target.reshape(self._shape[-3:]))
+            self._runs[0].read(target.reshape(self._shape[-self._axes :]))
         else:
             super().read(target)
 

@@ -36,7 +36,7 @@ class StagedState(State):
         self._domain = self._valid = None
         if mask is not None:
             xp = namespace(image)
-            self._domain = Domain(mask, image)
+            self._domain = Domain(mask, image, evolution.spacing)
             self._valid = xp.asarray(mask, device=image.device)
             self._original = xp.where(self._valid, image, xp.zeros_like(image))
         self._current = self._original

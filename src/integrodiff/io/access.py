@@ -9,7 +9,7 @@ import struct
 import warnings
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import prod
 from pathlib import Path
@@ -22,7 +22,7 @@ from PIL import Image
 
 from integrodiff.errors import ImageFileError
 from integrodiff.io.image import ImageFile, ImageHeader, Page
-from integrodiff.io.spacing import Spacings
+from integrodiff.io.spacing import Spacings, distances
 from integrodiff.layout import Layout
 from integrodiff.validity import Validity
 
@@ -165,6 +165,11 @@ class ImageReader(ABC):
     def spacing(self) -> Spacings:
         """Distance of neighbouring pixels along the axes for which the file declares it."""
         return self.header.spacing
+
+    @property
+    def distances(self) -> Mapping[str, float]:
+        """Spacing along Z, Y and X in one unit; empty if it is not known."""
+        return distances(self.header.spacing)
 
     @property
     def validity(self) -> Validity:

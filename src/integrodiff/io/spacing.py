@@ -40,9 +40,37 @@ _NAMES = {
 }
 _SYMBOLS = {name: symbol for symbol, names in _NAMES.items() for name in (symbol, *names)}
 
+_METRES = {
+    "Å": 1e-10,
+    "nm": 1e-9,
+    "µm": 1e-6,
+    "mm": 1e-3,
+    "cm": 1e-2,
+    "m": 1.0,
+    "inch": 0.0254,
+}
+
 # Programs write these where they know no distance, and where they know no unit.
 _NO_DISTANCES = ("pixel", "pixels", "reference frame")
 _NO_UNITS = ("unknown", "none")
+
+
+def distances(spacings: Spacings) -> dict[str, float]:
+    """Return the spacings along Z, Y and X in one unit, whichever it is.
+
+    Empty if not all of them are known, or if some are in units that cannot be compared.
+    """
+    found = {letter: spacings[letter] for letter in "ZYX" if letter in spacings}
+    units = {spacing.unit for spacing in found.values()}
+    if len(found) < 3:
+        return {}
+    if len(units) == 1:
+        return {letter: spacing.value for letter, spacing in found.items()}
+    if not all(unit in _METRES for unit in units):
+        return {}
+    return {
+        letter: spacing.value * _METRES[spacing.unit or ""] for letter, spacing in found.items()
+    }
 
 
 def declared(values: Iterable[tuple[str, Any, Any]], axes: str) -> dict[str, Spacing]:

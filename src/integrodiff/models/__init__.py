@@ -10,6 +10,7 @@ from integrodiff.models.compact_tensor import CompactTensorDiffusion, SharedLaws
 from integrodiff.models.deep import DeepDiffusion
 from integrodiff.models.files import (
     MODEL_NAMES,
+    VOLUME_MODELS,
     load_model,
     model_from_json,
     model_to_json,
@@ -23,6 +24,7 @@ __all__ = [
     "IAD",
     "IID",
     "MODEL_NAMES",
+    "VOLUME_MODELS",
     "ByNoiseLevel",
     "CompactDiffusion",
     "CompactTensorDiffusion",

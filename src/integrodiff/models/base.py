@@ -32,7 +32,7 @@ from integrodiff.stages import (
     evolve,
     stable_step,
 )
-from integrodiff.stages._arrays import CHANNEL, Array, Scalar, namespace, plain
+from integrodiff.stages._arrays import Array, Scalar, namespace, plain
 
 # A step size stored as the bound itself may exceed it by rounding.
 _ROUNDING = 1 + 1e-9
@@ -78,8 +78,16 @@ class Model(ABC):
         """Noise levels on the scale [0, 255] that the parameters were trained for, if known."""
         return tuple(float(level) for level in self.provenance.get("noise_levels") or ())
 
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions that the parameters were trained for: 3 for volumes, else 2."""
+        return 3 if self.provenance.get("dimensions") == 3 else 2
+
     def evolution(
-        self, sigma: float, relative: Callable[[float], float] | None = None
+        self,
+        sigma: float,
+        relative: Callable[[float], float] | None = None,
+        spacing: tuple[float, float, float] | None = None,
     ) -> Evolution:
         """Return the diffusion process for the noise level ``sigma``; it is always stable.
 
@@ -93,6 +101,8 @@ class Model(ABC):
         relative : callable, optional
             Noise level at a scale in pixels, relative to ``sigma``, for noise that is not white:
             the contrasts of each scale are multiplied by it.
+        spacing : (float, float, float), optional
+            For volumes: distance of slices, rows and columns, in the unit of the scales.
 
         Warns
         -----
@@ -103,9 +113,10 @@ class Model(ABC):
         Raises
         ------
         ValueError
-            If the laws have no values at this noise level that can be computed with.
+            If the laws have no values at this noise level that can be computed with, or the model
+            has derivatives that volumes do not have.
         """
-        evolution = self._computable_evolution(sigma)
+        evolution = self._computable_evolution(sigma, spacing)
         bound = self.share_of_bound * stable_step_of(evolution)
         if relative is not None:
             # Contrasts have no part in the bound, which holds for all diffusivities up to one.
@@ -126,35 +137,45 @@ class Model(ABC):
         require_moderate_step(evolution, sigma)
         return evolution
 
-    def _computable_evolution(self, sigma: float) -> Evolution:
+    def _computable_evolution(
+        self, sigma: float, spacing: tuple[float, float, float] | None = None
+    ) -> Evolution:
         """Return the process as the laws have it, or raise an error if nobody can compute it."""
         sigma = positive_number("sigma", sigma)
         with arithmetic_at(sigma):
             evolution = self._evolution(sigma)
         require_computable(evolution, sigma)
-        return evolution
+        return evolution if spacing is None else evolution.in_volume(spacing)
 
     def _tau_is_a_law(self, sigma: float) -> bool:
         """Whether the step size at a noise level comes from a law, and not from a plain number."""
         return False
 
-    def stable_step(self, sigma: float, *, shape: tuple[int, int] | None = None) -> float:
+    def stable_step(
+        self,
+        sigma: float,
+        *,
+        shape: tuple[int, ...] | None = None,
+        spacing: tuple[float, float, float] | None = None,
+    ) -> float:
         """Return the largest step size at which the Euclidean norm provably never grows.
 
         Parameters
         ----------
         sigma : float
             Noise level on the scale [0, 255].
-        shape : (int, int), optional
-            Height and width of the images. Without it the bound, slightly smaller, holds for
-            images of every size.
+        shape : tuple of int, optional
+            Height and width of the images, or slices, height and width of the volumes. Without it
+            the bound, slightly smaller, holds for every size.
+        spacing : (float, float, float), optional
+            For volumes, as in :meth:`evolution`.
 
         Notes
         -----
         For the discretisation ``nonnegativity`` of an anisotropic model the bound is necessary
         and not sufficient; see :mod:`integrodiff.stages.stability`.
         """
-        return stable_step(self._computable_evolution(sigma), shape)
+        return stable_step(self._computable_evolution(sigma, spacing), shape)
 
     def __call__(
         self,
@@ -163,6 +184,7 @@ class Model(ABC):
         *,
         channel_axis: int | None = None,
         callback: Callable[[int, Array], object] | None = None,
+        spacing: tuple[float, float, float] | None = None,
     ) -> Array:
         """Denoise an array in its own namespace and precision.
 
@@ -178,6 +200,8 @@ class Model(ABC):
         callback : callable, optional
             Called as ``callback(step, image)`` after each step, counted from one; its image has
             the layout of the input.
+        spacing : (float, float, float), optional
+            For volumes, as in :meth:`evolution`: the last three axes are slices, rows and columns.
 
         Returns
         -------
@@ -188,7 +212,9 @@ class Model(ABC):
         xp = namespace(image)
         if not xp.isdtype(image.dtype, "real floating"):
             raise TypeError(f"a model takes real floating-point arrays, got {image.dtype}")
-        least = 2 if channel_axis is None else 3
+        dimensions = 2 if spacing is None else 3
+        least = dimensions + (channel_axis is not None)
+        channels = -1 - dimensions
         if image.ndim < least or 0 in image.shape:
             raise ValueError(
                 f"expected an array of at least {least} axes, none of them empty; "
@@ -199,19 +225,20 @@ class Model(ABC):
 
         def canonical(array: Array) -> Array:
             if channel_axis is None:
-                return xp.expand_dims(array, axis=CHANNEL)
-            return xp.moveaxis(array, channel_axis, CHANNEL)
+                return xp.expand_dims(array, axis=channels)
+            return xp.moveaxis(array, channel_axis, channels)
 
         def original(array: Array) -> Array:
             if channel_axis is None:
-                return xp.squeeze(array, axis=CHANNEL)
-            return xp.moveaxis(array, CHANNEL, channel_axis)
+                return xp.squeeze(array, axis=channels)
+            return xp.moveaxis(array, channels, channel_axis)
 
         def observe(step: int, array: Array) -> None:
             if callback is not None:
                 callback(step, original(array))
 
-        return original(evolve(canonical(image), self.evolution(sigma), observe))
+        evolution = self.evolution(sigma, spacing=spacing)
+        return original(evolve(canonical(image), evolution, observe))
 
 
 @dataclass(frozen=True, kw_only=True)

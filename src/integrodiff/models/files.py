@@ -39,6 +39,9 @@ MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full", "iad-fast", "iad-plus", "i
 RESEARCH_MODELS = ("iad-smooth",)
 """Further models for experiments, not meant for denoising; they load by name as well."""
 
+VOLUME_MODELS = {"iad-plus": "iad-plus-volume"}
+"""Shipped models whose name stands for parameters of their own in volumes, and their files."""
+
 _KEYS = ("schema", "version", "model", "parameters", "settings", "provenance")
 
 
@@ -56,7 +59,8 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
     ModelFileError
         If the file is not a valid model.
     """
-    if isinstance(name_or_path, str) and name_or_path in (*MODEL_NAMES, *RESEARCH_MODELS):
+    shipped = (*MODEL_NAMES, *VOLUME_MODELS.values(), *RESEARCH_MODELS)
+    if isinstance(name_or_path, str) and name_or_path in shipped:
         resource = files("integrodiff.models") / "data" / f"{name_or_path}.json"
         return model_from_json(resource.read_text(encoding="utf-8"))
     path = Path(name_or_path)

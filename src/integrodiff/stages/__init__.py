@@ -1,10 +1,10 @@
 """The stages of one diffusion step, in the order the data flows.
 
 ``reflection`` - ``scale_space`` - ``gradient`` - ``derivatives`` - ``symbols`` -
-``structure_tensor`` - ``diffusion_tensor`` - ``divergence`` - ``operators`` - ``domain`` -
-``evolution`` - ``stability`` - ``step``. A stage imports only earlier ones. Every function takes
-arrays of any namespace of the array API standard: NumPy in float64 is the reference, NumPy in
-float32 and PyTorch tensors run through the very same lines.
+``structure_tensor`` - ``eigenframe`` - ``diffusion_tensor`` - ``divergence`` - ``haar_volume`` -
+``operators`` - ``domain`` - ``evolution`` - ``stability`` - ``step``. A stage imports only earlier
+ones. Every function takes arrays of any namespace of the array API standard: NumPy in float64 is
+the reference, NumPy in float32 and PyTorch tensors run through the very same lines.
 
 Where the numbered equations of the paper are:
 
@@ -46,6 +46,7 @@ from integrodiff.stages.operators import (
     ExchangeWithNeighbours,
     HaarGradient,
     HigherDerivatives,
+    VolumeGradient,
     derivative_operator,
 )
 from integrodiff.stages.scale_space import (
@@ -66,6 +67,7 @@ from integrodiff.stages.step import coupling_field, evolve, explicit_step, gated
 from integrodiff.stages.structure_tensor import (
     Sensitivity,
     SymmetricTensor,
+    VolumeTensor,
     integrated_tensor,
     multiscale_energy,
     multiscale_structure_tensor,
@@ -88,6 +90,8 @@ __all__ = [
     "Sensitivity",
     "SymmetricTensor",
     "Term",
+    "VolumeGradient",
+    "VolumeTensor",
     "blur",
     "blur_field",
     "cascade",

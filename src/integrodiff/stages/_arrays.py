@@ -1,8 +1,9 @@
 """What every stage needs to know about arrays: their type, layout and namespace.
 
-All stages work on arrays laid out as ``(*batch, channel, row, column)``. A grey image has one
-channel. Quantities shared by the channels, such as the structure tensor, keep the channel axis
-with length one, so that plain broadcasting applies them to every channel.
+All stages work on arrays laid out as ``(*batch, channel, row, column)``, or, for volumes,
+``(*batch, channel, slice, row, column)``. A grey image has one channel. Quantities shared by the
+channels, such as the structure tensor, keep the channel axis with length one, so that plain
+broadcasting applies them to every channel.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Array: TypeAlias = Any
 Scalar: TypeAlias = Any
 """A Python float, or a zero-dimensional array that carries derivatives."""
 
-CHANNEL, ROW, COLUMN = -3, -2, -1
+SLICE, ROW, COLUMN = -3, -2, -1
+"""Axes of a volume; an image has the last two of them. Channels come before."""
 
 
 _NAMESPACES: dict[type, Any] = {}

@@ -10,13 +10,15 @@ computed. With the mean :math:`m` of the eigenvalues, half their distance :math:
         - k\, e^{-k\mu_2}\, \varphi(2kd) \,(J - m I),
     \qquad \varphi(x) = \frac{1 - e^{-x}}{x},\quad \varphi(0) = 1 .
 
-:math:`\varphi` is smooth, so D is continuous in J, also where the two eigenvalues meet.
+:math:`\varphi` is smooth, so D is continuous in J, also where the two eigenvalues meet. Of 3 x 3
+tensors the eigenvectors are needed, see :mod:`.eigenframe`.
 """
 
 from __future__ import annotations
 
 from integrodiff.stages._arrays import Array, Scalar, namespace
-from integrodiff.stages.structure_tensor import SymmetricTensor
+from integrodiff.stages.eigenframe import Eigenframe
+from integrodiff.stages.structure_tensor import SymmetricTensor, VolumeTensor
 
 
 def diffusion_tensor(structure: SymmetricTensor, contrast: Scalar) -> SymmetricTensor:
@@ -61,6 +63,28 @@ def diffusion_tensor(structure: SymmetricTensor, contrast: Scalar) -> SymmetricT
 def diffusivity(energy: Array, contrast: Scalar) -> Array:
     r"""Return :math:`g_\lambda` of a scalar field of squares, in [0, 1]; eq. (2)."""
     return namespace(energy).exp(-energy / (2 * contrast**2))
+
+
+def volume_diffusion_tensor(frame: Eigenframe, contrast: Scalar) -> VolumeTensor:
+    """Return the same for 3 x 3 tensors, whose eigenvalues and eigenvectors are given.
+
+    Negative eigenvalues, which are rounding, count as zero.
+    """
+    xp = namespace(frame.values[0])
+    rate = 1 / (2 * contrast**2)
+    first, second, third = (
+        xp.exp(-rate * xp.where(value > 0, value, 0 * value)) for value in frame.values
+    )
+    (ax, ay, az), (bx, by, bz) = frame.second, frame.third
+    a, b = second - first, third - first
+    return VolumeTensor(
+        xx=first + a * ax * ax + b * bx * bx,
+        xy=a * ax * ay + b * bx * by,
+        xz=a * ax * az + b * bx * bz,
+        yy=first + a * ay * ay + b * by * by,
+        yz=a * ay * az + b * by * bz,
+        zz=first + a * az * az + b * bz * bz,
+    )
 
 
 def _safe_sqrt(square: Array) -> Array:

@@ -74,9 +74,9 @@ def haar_adjoint(flux: Sequence[Array]) -> Array:
     """Return the adjoint of X, Y and E, with cells on the border counted half."""
     flux_x, flux_y, flux_twist = flux
     return (
-        _difference_adjoint(_average_adjoint(flux_x, ROW), COLUMN)
-        + _difference_adjoint(_average_adjoint(flux_y, COLUMN), ROW)
-        + _difference_adjoint(_difference_adjoint(flux_twist, ROW), COLUMN) / 2
+        difference_adjoint(average_adjoint(flux_x, ROW), COLUMN)
+        + difference_adjoint(average_adjoint(flux_y, COLUMN), ROW)
+        + difference_adjoint(difference_adjoint(flux_twist, ROW), COLUMN) / 2
     )
 
 
@@ -125,13 +125,13 @@ def exchange_adjoint(flux: Sequence[Array]) -> Array:
     return result
 
 
-def _difference_adjoint(flux: Array, axis: int) -> Array:
+def difference_adjoint(flux: Array, axis: int) -> Array:
     """Adjoint of ``difference``; the first and last value, where it is zero, do not count."""
     padded = pad_with_zero(slice_along(flux, axis, 1, -1), axis)
     return slice_along(padded, axis, None, -1) - slice_along(padded, axis, 1, None)
 
 
-def _average_adjoint(flux: Array, axis: int) -> Array:
+def average_adjoint(flux: Array, axis: int) -> Array:
     """Adjoint of ``average`` when the first and the last of its values count half."""
     return (slice_along(flux, axis, None, -1) + slice_along(flux, axis, 1, None)) / 2
 

@@ -34,6 +34,7 @@ times smaller for large scales, since Schur's test knows nothing of how small th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_cdt
 
-from integrodiff.stages._arrays import COLUMN, ROW, Array, Scalar, namespace, plain, slice_along
+from integrodiff.stages._arrays import Array, Scalar, namespace, plain, slice_along
 from integrodiff.stages.gradient import pad_with_zero
 from integrodiff.stages.operators import DerivativeOperator, Distances, Parts
-from integrodiff.stages.scale_space import blur_field, discrete_gaussian
+from integrodiff.stages.scale_space import FLAT, blur_field, discrete_gaussian
 
 TAIL = 1e-9
 """Mass of a blur that may lie on invalid pixels around the flux of a higher derivative."""
@@ -58,17 +59,24 @@ class Domain:
     Parameters
     ----------
     mask : array of bool
-        True at valid pixels, ``(row, column)``.
+        True at valid pixels, ``(row, column)`` or ``(slice, row, column)``.
     like : array
         An image: fields are made of its kind, dtype and device.
+    spacing : sequence of float
+        Distance of neighbours along each axis of the mask. Edges along an axis have the weight of
+        the inverse of its square.
     """
 
-    def __init__(self, mask: NDArray[np.bool_], like: Array) -> None:
+    def __init__(
+        self, mask: NDArray[np.bool_], like: Array, spacing: Sequence[float] = FLAT
+    ) -> None:
         self._like = like
+        self._spacing = tuple(spacing)
         self.distances = distances(mask)
         self._edges = {
-            ROW: self._field(mask[1:] & mask[:-1]) / 4,
-            COLUMN: self._field(mask[:, 1:] & mask[:, :-1]) / 4,
+            axis: self._field(slice_along(mask, axis, 1, None) & slice_along(mask, axis, None, -1))
+            / (walk_rate(spacing) * distance**2)
+            for axis, distance in zip(range(-mask.ndim, 0), spacing, strict=True)
         }
         self._valid: dict[tuple[DerivativeOperator, int], Parts] = {}
         self._shares: dict[tuple[DerivativeOperator, float], Array] = {}
@@ -85,7 +93,7 @@ class Domain:
             return image
         width = plain(scale)
         eps = float(namespace(image).finfo(image.dtype).eps)
-        first, *others = walk_taps(width, eps / 2)
+        first, *others = walk_taps(width, eps / 2, self._spacing)
         before, here, total = None, image, first * image
         for tap in others:
             walked = self._walk(here)
@@ -94,7 +102,8 @@ class Domain:
         if isinstance(scale, (int, float)):
             return total
         # As in scale_space.blur_field: the generator of the scale space is minus the Laplacian.
-        return total + (scale - width) * width * 4 * (self._walk(total) - total)
+        rate = walk_rate(self._spacing)
+        return total + (scale - width) * width * rate * (self._walk(total) - total)
 
     def _walk(self, image: Array) -> Array:
         """Return Y times the image: a quarter of each difference goes along its edge."""
@@ -126,25 +135,32 @@ class Domain:
         key = operator, plain(scale)
         if key not in self._shares:
             known = self._field(self.distances.at(operator.grid) > operator.radius)
-            share = blur_field(known, plain(scale), grid=operator.grid)
+            share = blur_field(known, plain(scale), grid=operator.grid, spacing=self._spacing)
             self._shares[key] = namespace(share).where(known > 0, share, 1 + 0 * share)
         return self._shares[key]
 
 
 def distances(mask: NDArray[np.bool_]) -> Distances:
-    """Return how far the pixels and the (H+1) x (W+1) cells are from invalid pixels."""
+    """Return how far the pixels and the cells between them are from invalid pixels."""
     if mask.all():
         pixels = np.full(mask.shape, _FAR, np.int64)
     else:
         pixels = distance_transform_cdt(mask, metric="chessboard").astype(np.int64)
-    padded = np.pad(pixels, 1, mode="edge")
-    rows = np.minimum(padded[1:], padded[:-1])
-    return Distances(pixels, np.minimum(rows[:, 1:], rows[:, :-1]))
+    cells = np.pad(pixels, 1, mode="edge")
+    for axis in range(-mask.ndim, 0):
+        cells = np.minimum(slice_along(cells, axis, 1, None), slice_along(cells, axis, None, -1))
+    return Distances(pixels, cells)
 
 
-def walk_taps(scale: float, tolerance: float) -> list[float]:
+def walk_rate(spacing: Sequence[float]) -> float:
+    """Return half of the largest eigenvalue of the Laplacian of any mask: 4 for images."""
+    return 2 * sum(1 / distance**2 for distance in spacing)
+
+
+def walk_taps(scale: float, tolerance: float, spacing: Sequence[float] = FLAT) -> list[float]:
     """Return the coefficients of the Chebyshev polynomials of a blur; ``tolerance`` is cut off."""
-    first, *others = discrete_gaussian(2**0.5 * scale, tolerance)
+    width = (walk_rate(spacing) / 2) ** 0.5 * scale
+    first, *others = discrete_gaussian(width, tolerance)
     return [first, *(2 * tap for tap in others)]
 
 

@@ -23,12 +23,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from integrodiff.stages._arrays import Array, Scalar
-from integrodiff.stages.diffusion_tensor import diffusion_tensor, diffusivity
+from integrodiff.stages.diffusion_tensor import (
+    diffusion_tensor,
+    diffusivity,
+    volume_diffusion_tensor,
+)
+from integrodiff.stages.eigenframe import Eigenframe, eigenframe
 from integrodiff.stages.operators import DerivativeOperator, HaarGradient, Parts
 from integrodiff.stages.reflection import Grid
-from integrodiff.stages.scale_space import blur_field
+from integrodiff.stages.scale_space import FLAT, blur_field
 from integrodiff.stages.structure_tensor import (
     SymmetricTensor,
+    VolumeTensor,
     integrated_tensor,
     multiscale_energy,
     multiscale_structure_tensor,
@@ -36,7 +42,10 @@ from integrodiff.stages.structure_tensor import (
 
 CouplingKind: TypeAlias = Literal["tensor", "trace"]
 Field: TypeAlias = SymmetricTensor | Array
-"""What the diffusivity is a function of: structure tensors, or a scalar energy."""
+"""What the diffusivity is a function of: structure tensors, or a scalar energy.
+
+In volumes the tensors are a :class:`VolumeTensor`, and then their :class:`.Eigenframe`.
+"""
 
 
 # Not Self, which checkers of shapes at run time do not take in a single method.
@@ -119,15 +128,15 @@ class Coupling(Numbered):
         if self.kind == "tensor":
             products = [operator.outer_product(part) for part in coupled]
             return multiscale_structure_tensor(products, weights)
-        return multiscale_energy(coupled, weights)
+        return multiscale_energy(coupled, weights, operator.dimensions)
 
-    def integrated(self, field: Field, grid: Grid) -> Field:
+    def integrated(self, field: Field, grid: Grid, spacing: Sequence[float] = FLAT) -> Field:
         """Return the field smoothed at the integration scale."""
         if is_zero(self.integration_scale):
             return field
-        if isinstance(field, SymmetricTensor):
-            return integrated_tensor(field, self.integration_scale, grid)
-        return blur_field(field, self.integration_scale, grid=grid)
+        if isinstance(field, (SymmetricTensor, VolumeTensor)):
+            return integrated_tensor(field, self.integration_scale, grid, spacing)
+        return blur_field(field, self.integration_scale, grid=grid, spacing=spacing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +160,11 @@ class Exponential(Numbered):
     def of(self, field: Field, scale: int, order: int = 1) -> Field:
         """Return the diffusivity of a field at the scale of an index.
 
-        For tensors it is the one for each index of a derivative of the given order.
+        For tensors it is the one for each index of a derivative of the given order. In volumes
+        the field is the :class:`.Eigenframe` of the tensors, see :func:`prepared`.
         """
+        if isinstance(field, Eigenframe):
+            return volume_diffusion_tensor(field, self.contrasts[scale])
         if isinstance(field, SymmetricTensor):
             return diffusion_tensor(field, math.sqrt(order) * self.contrasts[scale])
         return diffusivity(field, self.contrasts[scale])
@@ -224,6 +236,9 @@ class Evolution(Numbered):
         Number of explicit steps.
     pull : scalar
         Weight of the fidelity term, which draws the image to the input; nonnegative.
+    spacing : tuple of float
+        Distance of neighbours along each axis, in the unit of the scales: of rows and columns, or
+        of slices, rows and columns.
     """
 
     scales: tuple[Scalar, ...]
@@ -231,6 +246,7 @@ class Evolution(Numbered):
     tau: Scalar
     steps: int
     pull: Scalar = 0.0
+    spacing: tuple[float, ...] = FLAT
 
     numbered = ("tau", "pull", "schedule")
 
@@ -243,6 +259,35 @@ class Evolution(Numbered):
             )
         if len(self.schedule) not in (1, self.steps):
             raise ValueError(f"{self.steps} steps need 1 or {self.steps} entries of the schedule")
+        if any(term.derivatives.dimensions != self.dimensions for term in self.all_terms()):
+            raise ValueError(
+                f"a spacing of {self.dimensions} numbers needs derivatives in as many dimensions"
+            )
+
+    @property
+    def dimensions(self) -> int:
+        """Two for images, three for volumes."""
+        return len(self.spacing)
+
+    def in_volume(self, spacing: tuple[float, float, float]) -> Evolution:
+        """Return the process for volumes that is this one in volumes of equal slices.
+
+        Parameters
+        ----------
+        spacing : (float, float, float)
+            Distance of slices, rows and columns, in the unit of the scales.
+
+        Raises
+        ------
+        ValueError
+            If a derivative operator is for images alone.
+        """
+
+        def moved(term: Term) -> Term:
+            return replace(term, derivatives=term.derivatives.in_volume(spacing))
+
+        schedule = tuple(tuple(map(moved, terms)) for terms in self.schedule)
+        return replace(self, schedule=schedule, spacing=spacing)
 
     def terms(self, step: int) -> tuple[Term, ...]:
         """Return the terms of one step, counted from zero."""
@@ -255,9 +300,14 @@ class Evolution(Numbered):
 
 def scaled(field: Field, factor: Array) -> Field:
     """Return a field times a factor at each place."""
-    if isinstance(field, SymmetricTensor):
-        return SymmetricTensor(*(factor * entry for entry in field))
+    if isinstance(field, (SymmetricTensor, VolumeTensor)):
+        return type(field)(*(factor * entry for entry in field))
     return factor * field
+
+
+def prepared(field: Field) -> Field:
+    """Return what the diffusivities of all scales need of a field, found once for all of them."""
+    return eigenframe(field) if isinstance(field, VolumeTensor) else field
 
 
 def is_zero(weight: object) -> bool:

@@ -22,7 +22,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +47,27 @@ from integrodiff.stages.gradient import (
     haar_gradient,
     haar_twist,
 )
+from integrodiff.stages.haar_volume import (
+    triple_weight,
+    volume_adjoint,
+    volume_coefficients,
+    volume_flux,
+)
 from integrodiff.stages.reflection import Grid
-from integrodiff.stages.structure_tensor import SymmetricTensor, outer_product
-from integrodiff.stages.symbols import ConstantSymbol, HigherSymbol, LinearSymbol, Symbol
+from integrodiff.stages.structure_tensor import (
+    SymmetricTensor,
+    TensorField,
+    VolumeTensor,
+    outer_product,
+    volume_outer_product,
+)
+from integrodiff.stages.symbols import (
+    ConstantSymbol,
+    HigherSymbol,
+    LinearSymbol,
+    Symbol,
+    VolumeSymbol,
+)
 
 Parts = Sequence[Array]
 
@@ -100,9 +118,12 @@ class DerivativeOperator(ABC):
         Order of the derivatives.
     grid : {"pixels", "cells"}
         Where the coupling, and so the diffusivity, lives.
+    dimensions : int
+        Two for images, three for volumes.
     """
 
     order: int
+    dimensions: int = 2
 
     @property
     @abstractmethod
@@ -126,7 +147,19 @@ class DerivativeOperator(ABC):
         """Return the derivatives that the coupling is made of."""
         return parts
 
-    def outer_product(self, parts: Parts) -> SymmetricTensor:
+    def in_volume(self, spacing: tuple[float, float, float]) -> DerivativeOperator:
+        """Return the operator for volumes that is this one in volumes of equal slices.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        raise ValueError(
+            f"derivatives of order {self.order} are for images alone; volumes have order one"
+        )
+
+    def outer_product(self, parts: Parts) -> TensorField:
         """Return the structure tensor of one scale, from the coupled derivatives."""
         raise TypeError(f"{type(self).__name__} has no structure tensor")
 
@@ -134,7 +167,7 @@ class DerivativeOperator(ABC):
     def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
         """Return the parts multiplied by a scalar diffusivity in [0, 1]."""
 
-    def tensor_gate(self, parts: Parts, tensor: SymmetricTensor) -> Parts:
+    def tensor_gate(self, parts: Parts, tensor: Any) -> Parts:
         """Return the parts with a tensor, of eigenvalues in [0, 1], applied to each index."""
         raise TypeError(f"{type(self).__name__} has no tensor gate")
 
@@ -204,6 +237,10 @@ class HaarGradient(DerivativeOperator):
         """Return the tensor times the gradient, and the twist times its weight."""
         return haar_flux(parts, tensor, self.theta)
 
+    def in_volume(self, spacing: tuple[float, float, float]) -> DerivativeOperator:
+        """Return the 2 x 2 x 2 cell with the same parameter."""
+        return VolumeGradient(self.theta, spacing)
+
     def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
         """Return the eigenvalues for D = I, which are the largest."""
         return LinearSymbol(slope=2.0, twist=4 * self.theta)
@@ -211,6 +248,79 @@ class HaarGradient(DerivativeOperator):
     def walk_bound(self, *, anisotropic: bool) -> WalkBound:
         """Return one, as each side belongs to two cells, and the largest value of the symbol."""
         return WalkBound(slope=1.0, largest=max(4.0, 8 - 16 * self.theta))
+
+
+@dataclass(frozen=True)
+class VolumeGradient(DerivativeOperator):
+    """The seven Haar coefficients of the 2 x 2 x 2 cells between the voxels of a volume.
+
+    Attributes
+    ----------
+    theta : float
+        Free parameter of the cell, between 0 and 1/2.
+    spacing : (float, float, float)
+        Distance of slices, rows and columns.
+    """
+
+    theta: float = 0.25
+    spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+    order = 1
+    grid = "cells"
+    has_tensor_gate = True
+    dimensions = 3
+
+    def in_volume(self, spacing: tuple[float, float, float]) -> DerivativeOperator:
+        """Return the same cell with another spacing."""
+        return VolumeGradient(self.theta, spacing)
+
+    def forward(self, image: Array) -> Parts:
+        """Return the coefficients in voxels: three derivatives, three twists, a triple twist."""
+        return volume_coefficients(image)
+
+    def adjoint(self, parts: Parts) -> Array:
+        """Return the adjoint, with cells on the border counted half."""
+        return volume_adjoint(parts)
+
+    def coupled(self, parts: Parts) -> Parts:
+        """Return the gradient in the unit of the spacing."""
+        z, y, x = self.spacing
+        return _over(parts[0], x), _over(parts[1], y), _over(parts[2], z)
+
+    def outer_product(self, parts: Parts) -> VolumeTensor:
+        """Return the products of the derivatives."""
+        return volume_outer_product(*parts)
+
+    def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
+        """Return what the tensor gate does for ``factor`` times the unit matrix."""
+        zero = namespace(factor).zeros_like(factor)
+        return self.tensor_gate(parts, VolumeTensor(factor, zero, zero, factor, zero, factor))
+
+    def tensor_gate(self, parts: Parts, tensor: VolumeTensor) -> Parts:
+        """Return the tensor, per squared unit, times the gradient; and the weighted twists."""
+        z, y, x = self.spacing
+        per_voxel = VolumeTensor(
+            xx=_over(tensor.xx, x * x),
+            xy=_over(tensor.xy, x * y),
+            xz=_over(tensor.xz, x * z),
+            yy=_over(tensor.yy, y * y),
+            yz=_over(tensor.yz, y * z),
+            zz=_over(tensor.zz, z * z),
+        )
+        return volume_flux(parts, per_voxel, self.theta)
+
+    def symbol(self, decay: float, *, anisotropic: bool) -> Symbol:
+        """Return the eigenvalues for D = I, which are the largest."""
+        return VolumeSymbol(self.theta, triple_weight(self.theta), self.spacing)
+
+    def walk_bound(self, *, anisotropic: bool) -> WalkBound:
+        """Return one, as each edge belongs to four cells, and the largest value of the symbol."""
+        symbol = VolumeSymbol(self.theta, triple_weight(self.theta), self.spacing)
+        return WalkBound(slope=1.0, largest=symbol.largest_value)
+
+
+def _over(field: Array, length: float) -> Array:
+    return field if length == 1 else field / length
 
 
 @dataclass(frozen=True)
@@ -224,6 +334,10 @@ class ExchangeWithNeighbours(DerivativeOperator):
     order = 1
     grid = "pixels"
     has_tensor_gate = True
+
+    def in_volume(self, spacing: tuple[float, float, float]) -> DerivativeOperator:
+        """Refuse volumes."""
+        raise ValueError("the discretisation 'nonnegativity' is for images alone")
 
     def forward(self, image: Array) -> Parts:
         """Return the differences to four neighbours; those to the others are the same."""

@@ -36,6 +36,9 @@ from integrodiff.stages.reflection import EVEN, Grid, continued
 Blur: TypeAlias = Callable[[Array, Scalar], Array]
 """A blur as a function of an image and a scale."""
 
+FLAT = (1.0, 1.0)
+"""Spacing of the rows and columns of an image."""
+
 _LONGEST_MATRIX = 256
 """Axes up to this length are smoothed by a matrix, longer ones by shifted sums."""
 
@@ -71,7 +74,9 @@ def discrete_gaussian(scale: float, tolerance: float = 2.0**-53) -> tuple[float,
 
 
 def blur(
-    image: Float[Array, "*batch channel height width"], scale: Scalar
+    image: Float[Array, "*batch channel height width"],
+    scale: Scalar,
+    spacing: Sequence[float] = FLAT,
 ) -> Float[Array, "*batch channel height width"]:
     r"""Smooth with the discrete Gaussian of standard deviation ``scale``.
 
@@ -79,39 +84,52 @@ def blur(
     under the DCT-II with eigenvalues :math:`e^{\sigma^2 (\cos\omega_x + \cos\omega_y - 2)}`.
     A scale that is an array without axes carries its derivative on to the result, since
     :math:`\partial_\sigma K_\sigma = \sigma \Delta K_\sigma` exactly.
+
+    ``spacing`` has one number for each of the last axes, two for images and three for volumes. The
+    scale is a length in its unit.
     """
-    return blur_field(image, scale)
+    return blur_field(image, scale, spacing=spacing)
 
 
 def blur_field(
-    field: Array, scale: Scalar, *, grid: Grid = "pixels", signs: tuple[int, int] = (EVEN, EVEN)
+    field: Array,
+    scale: Scalar,
+    *,
+    grid: Grid = "pixels",
+    signs: Sequence[int] | None = None,
+    spacing: Sequence[float] = FLAT,
 ) -> Array:
     """Smooth a field at the pixels or the cells as a part of the infinitely reflected plane.
 
     Parameters
     ----------
     field : array
-        ``(..., row, column)``.
+        ``(..., row, column)`` or ``(..., slice, row, column)``.
     scale : scalar
         As in :func:`blur`.
     grid : {"pixels", "cells"}
         Where the field lives.
-    signs : (int, int)
-        Whether it is even or odd across the borders of the rows' and of the columns' axis. An odd
-        field at the cells must be zero at the outermost of them.
+    signs : sequence of int, optional
+        Whether it is even, the default, or odd across the borders of each axis. An odd field at
+        the cells must be zero at the outermost of them.
+    spacing : sequence of float
+        Distance of neighbours along each of the two or three axes.
     """
     if scale == 0:
         return field
     width = plain(scale)
-    taps = discrete_gaussian(width, float(namespace(field).finfo(field.dtype).eps) / 2)
-    axes = tuple(zip((ROW, COLUMN), signs, strict=True))
-    for axis, sign in axes:
+    tolerance = float(namespace(field).finfo(field.dtype).eps) / 2
+    signs = (EVEN,) * len(spacing) if signs is None else signs
+    axes = tuple(zip(range(-len(spacing), 0), signs, spacing, strict=True))
+    for axis, sign, distance in axes:
+        taps = discrete_gaussian(width / distance, tolerance)
         field = smooth_along(field, taps, axis, grid=grid, sign=sign)
     if isinstance(scale, (int, float)):
         return field
-    second_difference = (-2.0, 1.0)  # along both axes it is the generator of the scale space
+    second_difference = (-2.0, 1.0)  # along all axes it is the generator of the scale space
     laplacian = sum(
-        shifted_sum(field, second_difference, axis, grid=grid, sign=sign) for axis, sign in axes
+        shifted_sum(field, second_difference, axis, grid=grid, sign=sign) / distance**2
+        for axis, sign, distance in axes
     )
     # The factor is zero; only its derivative counts.
     return field + (scale - width) * width * laplacian
@@ -170,7 +188,12 @@ def smooth_along(
         return shifted_sum(image, taps, axis, grid=grid, sign=sign)
     xp = namespace(image)
     matrix = _matrix_on_device(xp, size, taps, grid, sign, axis, image.dtype, image.device)
-    return xp.matmul(image, matrix) if axis == COLUMN else xp.matmul(matrix, image)
+    if axis == COLUMN:
+        return xp.matmul(image, matrix)
+    if axis == ROW:
+        return xp.matmul(matrix, image)
+    slices = xp.reshape(image, (*image.shape[:axis], size, -1))
+    return xp.reshape(xp.matmul(matrix, slices), image.shape)
 
 
 @lru_cache(maxsize=64)
@@ -187,7 +210,7 @@ def _matrix_on_device(
     """Return the matrix where it is needed: a copy to a GPU takes longer than the product."""
     matrix = _blur_matrix(size, taps, grid, sign)
     # At the pixels it is symmetric.
-    matrix = matrix.T if axis == ROW and grid == "cells" else matrix
+    matrix = matrix.T if axis != COLUMN and grid == "cells" else matrix
     return xp.asarray(matrix, dtype=dtype, device=device)
 
 

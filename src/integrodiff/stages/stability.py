@@ -20,6 +20,14 @@ square of all (p, q) into boxes, in each of which every factor is monotonous, an
 may hold the maximum into smaller ones. The same holds for the tensor gate of order two, which is
 symmetric with eigenvalues in [0, 1] as well, and for every integration scale.
 
+**Volumes.** The same argument with the 2 x 2 x 2 cell. Its symbol is linear in each of
+:math:`p_a = 1 - \cos\omega_a`, and so is the sum s of the :math:`p_a` over the squared spacings, on
+which the blurs depend. Hence s and the symbol at any frequency are a mean, with the same weights,
+of their values at the eight corners of the cube of all frequencies, and with the upper convex hull
+:math:`\hat m` of these eight points
+
+.. math:: \max S \le \max_s \sum_i c_i\, e^{-2\sigma_i^2 s}\, \hat m(s) .
+
 **Fidelity term.** With :math:`\kappa (f - u)`, where f is the input, one step takes a component
 of eigenvalue S from u to :math:`(1 - \tau(S + \kappa)) u + \tau\kappa f`. If
 :math:`\tau (\max S + 2\kappa) \le 2`, then
@@ -39,15 +47,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from integrodiff.stages._arrays import Scalar, plain
-from integrodiff.stages.domain import TAIL
+from integrodiff.stages.domain import TAIL, walk_rate
 from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.operators import DerivativeOperator
-from integrodiff.stages.symbols import Interval, Symbol, Values
+from integrodiff.stages.symbols import Interval, Symbol, Values, VolumeSymbol
 
 _FIRST_TOTAL, _RATIO = 0.01, 1 + 2.0**-10
 
@@ -84,7 +92,7 @@ class BlurBound(NamedTuple):
 
 def stable_step(
     evolution: Evolution,
-    shape: tuple[int, int] | None = None,
+    shape: tuple[int, ...] | None = None,
     *,
     blurs: Sequence[BlurBound] | None = None,
 ) -> float:
@@ -94,8 +102,9 @@ def stable_step(
     ----------
     evolution : Evolution
         The process; its own ``tau`` is not used.
-    shape : (int, int), optional
-        Height and width of the images. Without it the bound holds for images of every size.
+    shape : tuple of int, optional
+        Height and width of the images, or slices, height and width of the volumes. Without it the
+        bound holds for every size.
     blurs : sequence of BlurBound, optional
         What is known about the blur of each scale where it is not the discrete Gaussian.
 
@@ -109,18 +118,53 @@ def stable_step(
     With ``discretisation="nonnegativity"`` and anisotropic coupling the bound guarantees only
     that no component overshoots; see the module's description.
     """
+    if evolution.dimensions == 3:
+        return _stable_step_in_volumes(evolution, shape)
     if blurs is None:
         blurs = [BlurBound(2 * plain(scale) ** 2) for scale in evolution.scales]
     shares, weights, rest = _shares(evolution, blurs)
     if not shares:
         largest = 0.0
     elif shape is not None:
-        largest = _maximum_on_grid(shares, weights, shape)
+        height, width = shape
+        largest = _maximum_on_grid(shares, weights, (height, width))
     else:
         on_line = _bound_on_line(shares, weights)
         largest = _bound_by_boxes(shares, weights) if on_line is None else on_line
     largest += rest + 2 * plain(evolution.pull)
     return 2 / largest if largest > 0 else float("inf")
+
+
+def _stable_step_in_volumes(evolution: Evolution, shape: tuple[int, ...] | None) -> float:
+    """Return the bound for volumes of one shape, or of all shapes."""
+    largest = 0.0
+    for terms in evolution.schedule:
+        for_entry = _largest_in_volumes(evolution, terms, shape)
+        largest = max(largest, for_entry)
+    largest += 2 * plain(evolution.pull)
+    return 2 / largest if largest > 0 else float("inf")
+
+
+def _largest_in_volumes(
+    evolution: Evolution, terms: Sequence[Term], shape: tuple[int, ...] | None
+) -> float:
+    """Return the largest eigenvalue of one entry of the schedule, or a bound of it."""
+    decays = [2 * plain(scale) ** 2 for scale in evolution.scales]
+    symbols = [cast(VolumeSymbol, term.derivatives.symbol(0.0, anisotropic=True)) for term in terms]
+    if shape is None:
+        return _bound_on_envelope(decays, terms, symbols)
+    p = [1 - np.cos(np.pi * np.arange(size) / size) for size in shape]
+    largest = 0.0
+    for z in p[0]:
+        y, x = p[1][:, None], p[2]
+        total = np.zeros((len(p[1]), len(p[2])))
+        for term, symbol in zip(terms, symbols, strict=True):
+            values = symbol.at(np.full_like(total, z), y + 0 * total, x + 0 * total)
+            s = sum(part / h**2 for part, h in zip((z, y, x), symbol.spacing, strict=True))
+            for decay, weight in zip(decays, term.flux_weights, strict=True):
+                total += plain(weight) * np.exp(-decay * s) * values
+        largest = max(largest, float(total.max()))
+    return largest
 
 
 def stable_step_on_masks(evolution: Evolution) -> float:
@@ -133,7 +177,8 @@ def stable_step_on_masks(evolution: Evolution) -> float:
               \sum_i c_i\, e^{-\sigma_i^2 L_M}\, m,
 
     where each scale may take the first or the second. Both are functions of :math:`L_M`, whose
-    eigenvalues lie in [0, 8]. Scales up to some size take the second; the best size is searched.
+    eigenvalues lie in [0, 8], in volumes below four times the sum of the inverse squared spacings.
+    Scales up to some size take the second; the best size is searched.
     Terms of higher orders add at most what they add without a mask, S, and what the tails of the
     blurs on invalid pixels change: an operator is changed by at most
     :math:`\varepsilon = 2^{n+3}` ``TAIL``, so :math:`c_i (\sqrt{S/c_i} + \varepsilon)^2 - S`.
@@ -143,7 +188,8 @@ def stable_step_on_masks(evolution: Evolution) -> float:
     evolution : Evolution
         The process; its own ``tau`` is not used.
     """
-    largest = max(_largest_walk(evolution.scales, terms) for terms in evolution.schedule)
+    end = 2 * walk_rate(evolution.spacing)
+    largest = max(_largest_walk(evolution.scales, terms, end) for terms in evolution.schedule)
     higher = tuple(filter(None, (_without_walk_bound(terms) for terms in evolution.schedule)))
     if higher:
         alone = replace(evolution, schedule=higher, steps=len(higher), pull=0.0)
@@ -157,9 +203,9 @@ def _without_walk_bound(terms: Sequence[Term]) -> tuple[Term, ...]:
     return tuple(term for term in terms if term.derivatives.walk_bound(anisotropic=True) is None)
 
 
-def _largest_walk(scales: Sequence[Scalar], terms: Sequence[Term]) -> float:
-    """Return the largest value of the best bound over the eigenvalues of L_M, in intervals."""
-    edges = np.concatenate([[0.0], np.geomspace(1e-4, 8.0, 8192)])
+def _largest_walk(scales: Sequence[Scalar], terms: Sequence[Term], end: float) -> float:
+    """Return the largest value of the best bound over the eigenvalues of L_M, up to ``end``."""
+    edges = np.concatenate([[0.0], np.geomspace(1e-4, end, 8192)])
     low, high = edges[:-1], edges[1:]
     by_slope = np.zeros((len(scales), len(low)))
     by_largest = np.zeros_like(by_slope)
@@ -282,8 +328,42 @@ def _bound_on_line(shares: Sequence[_Share], weights: Values) -> float | None:
     known = [concavity for concavity in concavities if concavity is not None]
     if len(known) < len(shares):
         return None
-    excesses = np.stack(known)
     samples = np.stack([share.value(p, q) for share in shares])
+    return _between_samples(totals, samples, np.stack(known), weights)
+
+
+def _bound_on_envelope(
+    decays: Sequence[float], terms: Sequence[Term], symbols: Sequence[VolumeSymbol]
+) -> float:
+    """Certified upper bound of S over all frequencies of volumes, from samples in s.
+
+    The envelope of a symbol is linear between its corners, which are samples.
+    """
+    if not terms:
+        return 0.0
+    corners = [symbol.envelope for symbol in symbols]
+    end = max(float(s[-1]) for s, _ in corners)
+    first = _FIRST_TOTAL / max(1.0, *decays) * min(1.0, end)
+    count = int(np.ceil(np.log(end / first) / np.log(_RATIO)))
+    totals = np.unique(
+        np.concatenate([[0.0], np.geomspace(first, end, count + 1), *(s for s, _ in corners)])
+    )
+    low = totals[:-1]
+    samples, excess = np.zeros_like(totals), np.zeros_like(low)
+    for term, (s, values) in zip(terms, corners, strict=True):
+        line = np.interp(totals, s, values)
+        slopes = np.diff(line) / np.diff(totals)
+        lowest = np.minimum(line[:-1], line[1:])
+        for decay, weight in zip(decays, map(plain, term.flux_weights), strict=True):
+            samples += weight * line * np.exp(-decay * totals)
+            # Minus the second derivative of the decayed line is (2 k m' - k^2 m) e^{-ks}.
+            concavity = decay * np.maximum(2 * slopes - decay * lowest, 0.0)
+            excess += weight * concavity * np.exp(-decay * low)
+    return _between_samples(totals, samples[None], excess[None], np.ones((1, 1)))
+
+
+def _between_samples(totals: Values, samples: Values, excesses: Values, weights: Values) -> float:
+    """Return the largest bound over all intervals and rows of weights."""
     squares = np.diff(totals) ** 2 / 8
     largest = 0.0
     for rows in np.array_split(weights, -(-len(weights) // 64)):

@@ -12,6 +12,7 @@ downwards, in the order of the data flow and of the stages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -19,10 +20,15 @@ from numpy.typing import NDArray
 
 from integrodiff.stages._arrays import Array, Scalar, namespace
 from integrodiff.stages.domain import Domain
-from integrodiff.stages.evolution import Evolution, Field, Term, is_zero, scaled
+from integrodiff.stages.evolution import Evolution, Field, Term, is_zero, prepared, scaled
 from integrodiff.stages.operators import Parts
-from integrodiff.stages.scale_space import blur, cascade, cascade_adjoint
-from integrodiff.stages.structure_tensor import Sensitivity, SymmetricTensor, sensitivity
+from integrodiff.stages.scale_space import FLAT, blur, cascade, cascade_adjoint
+from integrodiff.stages.structure_tensor import (
+    Sensitivity,
+    SymmetricTensor,
+    VolumeTensor,
+    sensitivity,
+)
 
 
 def velocity(
@@ -37,12 +43,12 @@ def velocity(
     Steps are counted from zero. ``local`` is for a noise level that varies over the image,
     ``domain`` for an image with invalid pixels. Their values do not count; they must be finite.
     """
-    scales = evolution.scales
-    smooth = blur if domain is None else domain.blur
+    scales, spacing = evolution.scales, evolution.spacing
+    smooth = partial(blur, spacing=spacing) if domain is None else domain.blur
     smoothed = cascade(image, scales, smooth)
     flows: dict[int, Array] = {}
     for term in evolution.terms(step):
-        for i, flow in _flows(smoothed, scales, term, local, domain).items():
+        for i, flow in _flows(smoothed, scales, term, spacing, local, domain).items():
             flows[i] = flows[i] + flow if i in flows else flow
     if not flows:
         return namespace(image).zeros_like(image)
@@ -54,6 +60,7 @@ def _flows(
     smoothed: Sequence[Array],
     scales: Sequence[Scalar],
     term: Term,
+    spacing: Sequence[float],
     local: Sensitivity | None,
     domain: Domain | None,
 ) -> dict[int, Array]:
@@ -64,7 +71,7 @@ def _flows(
     parts = {i: term.derivatives.forward(smoothed[i]) for i in sorted(needed)}
     if domain is not None:
         parts = {i: domain.known(term.derivatives, part) for i, part in parts.items()}
-    field = _coupling_field(parts, term, local, domain)
+    field = prepared(_coupling_field(parts, term, spacing, local, domain))
     flows = {}
     for i in term.scales_in_flux:
         flux = gated(parts[i], field, term, i)
@@ -90,6 +97,7 @@ def coupling_field(
 def _coupling_field(
     parts: Mapping[int, Parts],
     term: Term,
+    spacing: Sequence[float] = FLAT,
     local: Sensitivity | None = None,
     domain: Domain | None = None,
 ) -> Field:
@@ -98,7 +106,7 @@ def _coupling_field(
     if local is not None:
         # Before the integration: noise of a loud region must not count as structure beside it.
         field = scaled(field, local.at(term.derivatives.grid))
-    field = term.coupling.integrated(field, term.derivatives.grid)
+    field = term.coupling.integrated(field, term.derivatives.grid, spacing)
     if domain is None or is_zero(term.coupling.integration_scale):
         return field
     # Unknown derivatives count as zero: divide the sums by the share of known ones.
@@ -109,7 +117,7 @@ def _coupling_field(
 def gated(parts: Parts, field: Field, term: Term, scale: int) -> Parts:
     """Return the parts of one scale times the diffusivity of the field at that scale."""
     gate = term.diffusivity.of(field, scale, term.derivatives.order)
-    if isinstance(gate, SymmetricTensor):
+    if isinstance(gate, (SymmetricTensor, VolumeTensor)):
         return term.derivatives.tensor_gate(parts, gate)
     return term.derivatives.scalar_gate(parts, gate)
 
@@ -135,7 +143,7 @@ def evolve(
     image: Float[Array, "*batch channel height width"],
     evolution: Evolution,
     callback: Callable[[int, Array], object] | None = None,
-    relative_noise: Float[Array, "height width"] | None = None,
+    relative_noise: Float[Array, "*depth height width"] | None = None,
     mask: NDArray[np.bool_] | None = None,
 ) -> Float[Array, "*batch channel height width"]:
     """Return ``image`` after all steps of the evolution.
@@ -143,7 +151,8 @@ def evolve(
     Parameters
     ----------
     image : array
-        Grey values on the scale [0, 255], ``(*batch, channel, row, column)``.
+        Grey values on the scale [0, 255], ``(*batch, channel, row, column)``; in three dimensions
+        ``(*batch, channel, slice, row, column)``.
     evolution : Evolution
         The process. Its step size is not checked here; see :func:`stable_step`.
     callback : callable, optional
@@ -155,7 +164,7 @@ def evolve(
         True at valid pixels. The values of others must be finite; they do not count and stay.
     """
     original = image
-    domain = None if mask is None else Domain(mask, image)
+    domain = None if mask is None else Domain(mask, image, evolution.spacing)
     local = None if relative_noise is None else sensitivity(relative_noise)
     for step in range(evolution.steps):
         image = explicit_step(image, evolution, step, original, local, domain)

@@ -2,7 +2,8 @@ r"""Stage 3: the multiscale structure tensor, eqs. (5), (8) and (9) of the paper
 
 .. math:: J = \sum_i w_i \gamma_i^2 \, \nabla v_i \nabla v_i^\top
 
-One symmetric 2 x 2 tensor per location sums up what all scales know of the local structure.
+One symmetric tensor per location, 2 x 2 in images and 3 x 3 in volumes, sums up what all scales
+know of the local structure.
 Its largest eigenvalue belongs to the direction across edges. Gradients of different scales are
 in general not parallel, which is what makes the resulting diffusion anisotropic at every scale.
 """
@@ -10,14 +11,14 @@ in general not parallel, which is what makes the resulting diffusion anisotropic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from jaxtyping import Float
 
-from integrodiff.stages._arrays import CHANNEL, COLUMN, ROW, Array, Scalar, namespace
+from integrodiff.stages._arrays import Array, Scalar, namespace
 from integrodiff.stages.gradient import average
-from integrodiff.stages.reflection import ODD, Grid
-from integrodiff.stages.scale_space import blur_field
+from integrodiff.stages.reflection import EVEN, ODD, Grid
+from integrodiff.stages.scale_space import FLAT, blur_field
 
 
 class SymmetricTensor(NamedTuple):
@@ -28,14 +29,32 @@ class SymmetricTensor(NamedTuple):
     yy: Array
 
 
+class VolumeTensor(NamedTuple):
+    """A field of symmetric 3 x 3 tensors: the entries on and above the diagonal."""
+
+    xx: Array
+    xy: Array
+    xz: Array
+    yy: Array
+    yz: Array
+    zz: Array
+
+
+TensorField: TypeAlias = SymmetricTensor | VolumeTensor
+_Tensor = TypeVar("_Tensor", bound=TensorField)
+
+
 def outer_product(x: Array, y: Array) -> SymmetricTensor:
     r"""Return :math:`\nabla v \nabla v^\top`, eq. (5) of the paper, from the derivatives of v."""
     return SymmetricTensor(xx=x * x, xy=x * y, yy=y * y)
 
 
-def multiscale_structure_tensor(
-    products: Sequence[SymmetricTensor], weights: Sequence[Scalar]
-) -> SymmetricTensor:
+def volume_outer_product(x: Array, y: Array, z: Array) -> VolumeTensor:
+    """Return the same for three derivatives."""
+    return VolumeTensor(xx=x * x, xy=x * y, xz=x * z, yy=y * y, yz=y * z, zz=z * z)
+
+
+def multiscale_structure_tensor(products: Sequence[_Tensor], weights: Sequence[Scalar]) -> _Tensor:
     r"""Return the weighted sum over the scales of the outer products, eq. (8) of the paper.
 
     The channels of a multichannel image share one tensor, so that their edges stay aligned. It
@@ -44,29 +63,31 @@ def multiscale_structure_tensor(
 
     Parameters
     ----------
-    products : sequence of SymmetricTensor
-        One for each scale, arrays ``(*batch, channel, row, column)``.
+    products : sequence of SymmetricTensor or VolumeTensor
+        One for each scale, arrays ``(*batch, channel, row, column)`` or, of volumes,
+        ``(*batch, channel, slice, row, column)``.
     weights : sequence of scalars
         :math:`w_i \gamma_i^2` for each of these scales.
 
     Returns
     -------
-    tensor : SymmetricTensor
-        Arrays ``(*batch, 1, row, column)``.
+    tensor : SymmetricTensor or VolumeTensor
+        Arrays with one channel.
     """
-    return SymmetricTensor(
-        *(_weighted_mean(entry, weights) for entry in zip(*products, strict=True))
-    )
+    kind = type(products[0])
+    dimensions = 3 if kind is VolumeTensor else 2
+    entries = zip(*products, strict=True)
+    return kind(*(_weighted_mean(entry, weights, dimensions) for entry in entries))
 
 
-def _weighted_mean(fields: Sequence[Array], weights: Sequence[Scalar]) -> Array:
+def _weighted_mean(fields: Sequence[Array], weights: Sequence[Scalar], dimensions: int) -> Array:
     """Return the sum over the scales, and of that the mean over the channels."""
     total = sum(weight * field for weight, field in zip(weights, fields, strict=True))
-    return namespace(total).mean(total, axis=CHANNEL, keepdims=True)
+    return namespace(total).mean(total, axis=-1 - dimensions, keepdims=True)
 
 
 def multiscale_energy(
-    derivatives: Sequence[Sequence[Array]], weights: Sequence[Scalar]
+    derivatives: Sequence[Sequence[Array]], weights: Sequence[Scalar], dimensions: int = 2
 ) -> Float[Array, "*batch 1 row column"]:
     r"""Return :math:`\sum_i c_i |R v_i|^2`, for the gradient eq. (9) of the paper.
 
@@ -78,8 +99,10 @@ def multiscale_energy(
         All derivatives of one order, for each scale.
     weights : sequence of scalars
         Weight :math:`c_i` of each of these scales.
+    dimensions : int
+        Two for images, three for volumes.
     """
-    return _weighted_mean([_sum_of_squares(parts) for parts in derivatives], weights)
+    return _weighted_mean([_sum_of_squares(parts) for parts in derivatives], weights, dimensions)
 
 
 def _sum_of_squares(parts: Sequence[Array]) -> Array:
@@ -89,7 +112,20 @@ def _sum_of_squares(parts: Sequence[Array]) -> Array:
     return squares
 
 
-def integrated_tensor(tensor: SymmetricTensor, scale: Scalar, grid: Grid) -> SymmetricTensor:
+_SIGNS: dict[str, tuple[int, ...]] = {
+    "xx": (EVEN, EVEN, EVEN),
+    "xy": (EVEN, ODD, ODD),
+    "xz": (ODD, EVEN, ODD),
+    "yy": (EVEN, EVEN, EVEN),
+    "yz": (ODD, ODD, EVEN),
+    "zz": (EVEN, EVEN, EVEN),
+}
+"""Signs of the entries across the borders of slices, rows and columns."""
+
+
+def integrated_tensor(
+    tensor: _Tensor, scale: Scalar, grid: Grid, spacing: Sequence[float] = FLAT
+) -> _Tensor:
     r"""Return :math:`G_\rho * J`, the structure tensor averaged over its neighbourhood.
 
     The classical structure tensor has this outer smoothing with the *integration scale*
@@ -97,11 +133,12 @@ def integrated_tensor(tensor: SymmetricTensor, scale: Scalar, grid: Grid) -> Sym
     border is that of the infinitely reflected plane, on which :math:`J_{xy}` is odd across both
     borders, since one of the two derivatives changes its sign.
     """
-    return SymmetricTensor(
-        xx=blur_field(tensor.xx, scale, grid=grid),
-        xy=blur_field(tensor.xy, scale, grid=grid, signs=(ODD, ODD)),
-        yy=blur_field(tensor.yy, scale, grid=grid),
-    )
+
+    def smoothed(name: str) -> Array:
+        signs = _SIGNS[name][-len(spacing) :]
+        return blur_field(getattr(tensor, name), scale, grid=grid, signs=signs, spacing=spacing)
+
+    return type(tensor)(*map(smoothed, tensor._fields))
 
 
 class Sensitivity(NamedTuple):
@@ -110,7 +147,8 @@ class Sensitivity(NamedTuple):
     Attributes
     ----------
     pixels, cells : array
-        ``(row, column)``, at the pixels and at the (H+1) x (W+1) cells between them.
+        ``(row, column)``, at the pixels and at the (H+1) x (W+1) cells between them; or
+        ``(slice, row, column)`` at the voxels and the cells between these.
     """
 
     pixels: Array
@@ -121,7 +159,7 @@ class Sensitivity(NamedTuple):
         return self.cells if grid == "cells" else self.pixels
 
 
-def sensitivity(relative_noise: Float[Array, "height width"]) -> Sensitivity:
+def sensitivity(relative_noise: Float[Array, "*depth height width"]) -> Sensitivity:
     """Return the factors of the structure tensor where the noise level varies over the image.
 
     Contrasts are proportional to the noise level, and the diffusivity compares the structure with
@@ -132,7 +170,9 @@ def sensitivity(relative_noise: Float[Array, "height width"]) -> Sensitivity:
     Parameters
     ----------
     relative_noise : array
-        Positive noise levels at the pixels, relative to that of the model.
+        Positive noise levels at the pixels, or voxels, relative to that of the model.
     """
-    at_cells = average(average(relative_noise, ROW), COLUMN)
+    at_cells = relative_noise
+    for axis in range(-relative_noise.ndim, 0):
+        at_cells = average(at_cells, axis)
     return Sensitivity(pixels=1 / relative_noise**2, cells=1 / at_cells**2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -104,6 +105,75 @@ class ConstantSymbol(Symbol):
     def concavity(self, decay: float, totals: Values) -> Values:
         """Return zero: an exponential is convex."""
         return np.zeros(len(totals) - 1)
+
+
+@dataclass(frozen=True)
+class VolumeSymbol(Symbol):
+    r"""The symbol of the 2 x 2 x 2 cell of volumes; see docs/volumes.md.
+
+    It is a function of :math:`p_a = 1 - \cos\omega_a` along three axes, and linear in each.
+
+    Attributes
+    ----------
+    theta, triple_weight : float
+        Parameter of the cell, and the weight of the triple twist that belongs to it.
+    spacing : (float, float, float)
+        Distance of slices, rows and columns.
+    """
+
+    theta: float
+    triple_weight: float
+    spacing: tuple[float, float, float]
+
+    def at(self, z: Values, y: Values, x: Values) -> Values:
+        """Return the symbol at frequencies along slices, rows and columns."""
+        p, k = (z, y, x), [1 / length**2 for length in self.spacing]
+        mean = [1 - part / 2 for part in p]
+        total: Values = self.triple_weight * sum(k) / 6 * p[0] * p[1] * p[2]
+        for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+            total = total + 2 * k[a] * p[a] * mean[b] * mean[c]
+            total = total + (1 - 2 * self.theta) * (k[a] + k[b]) * p[a] * p[b] * mean[c]
+        return total
+
+    @cached_property
+    def envelope(self) -> tuple[Values, Values]:
+        """Return the corners of the smallest concave function of s that is nowhere below.
+
+        With s, the sum of the frequencies over the squared spacings, it is the upper convex hull
+        of the points (s, m) at the corners of the cube [0, 2]^3.
+        """
+        corners = [2.0 * axis.ravel() for axis in np.indices((2, 2, 2))]
+        pairs = zip(corners, self.spacing, strict=True)
+        s = np.sum([part / length**2 for part, length in pairs], axis=0)
+        hull: list[tuple[float, float]] = []
+        for x, y in sorted(zip(s.tolist(), self.at(*corners).tolist(), strict=True)):
+            if hull and x == hull[-1][0]:
+                hull.pop()  # the one with the larger value comes last
+            while len(hull) > 1 and _is_below(hull[-2], hull[-1], (x, y)):
+                hull.pop()
+            hull.append((x, y))
+        return np.array([x for x, _ in hull]), np.array([y for _, y in hull])
+
+    @property
+    def largest_value(self) -> float:
+        """Return the largest value, which is at one of the corners of the cube."""
+        return float(self.envelope[1].max())
+
+    def value(self, p: Values, q: Values) -> Values:
+        """Return the symbol of volumes of equal slices."""
+        return self.at(np.zeros_like(p), q, p)
+
+    def upper_bound(self, p: Interval, q: Interval) -> Values:
+        """Return its largest value."""
+        return np.full_like(p[0], self.largest_value)
+
+
+def _is_below(
+    left: tuple[float, float], point: tuple[float, float], right: tuple[float, float]
+) -> bool:
+    """Whether a point is not above the line between its neighbours."""
+    rise = (point[1] - left[1]) * (right[0] - left[0])
+    return rise <= (right[1] - left[1]) * (point[0] - left[0])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ All of them are computed by the stages, see :mod:`integrodiff.stages.step`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
@@ -192,6 +192,11 @@ class ChannelOf:
         layout = layout if self.sample is None else layout.without_samples
         count, planes = len(self._numbers), layout.plane_shape
         return Layout("QYXS"[: 1 + len(planes)], (count, *planes))
+
+    @property
+    def distances(self) -> Mapping[str, float]:
+        """Distances of neighbours."""
+        return self.source.distances
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -75,6 +75,8 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "parameters": hashlib.sha256(parameters.encode()).hexdigest(),
         "engine": options.engine,
         "data_range": options.data_range,
+        "volume": options.volume,
+        "spacing": options.spacing,
         "colour": options.colour,
         "float": options.as_float,
         "exact": options.exact,
