@@ -111,7 +111,7 @@ def test_tiff_keeps_its_tags_and_its_layout(name: str, origin: str, tmp_path: Pa
             layout |= {"BitsPerSample", "FillOrder", "SampleFormat", "PlanarConfiguration"}
             layout |= {"WhitePoint", "PrimaryChromaticities", "NewSubfileType", "SubfileType"}
             for tag in first.tags:
-                if tag.name not in layout:
+                if tag.name not in layout and (tag.name, tag.value) != ("Predictor", 1):
                     assert without_places(tags[tag.name]) == without_places(tag.value), tag.name
 
 
@@ -121,10 +121,11 @@ def test_another_program_reads_the_tiff_that_we_write(tmp_path: Path) -> None:
         pytest.skip("needs the program tiffinfo")
     for name in (n for n in WITH_PIXELS if n.endswith(".tif")):
         target = again(read_image(FOLDER / name), name, tmp_path)
+        # That program does not know all tags, wherever they are.
+        known = subprocess.run([program, "-D", FOLDER / name], capture_output=True, text=True)
         done = subprocess.run([program, "-D", target], capture_output=True, text=True)
-        # That program knows no interoperability, wherever it is.
-        said = [line for line in done.stderr.splitlines() if "tag 40965" not in line]
-        assert (done.returncode, said) == (0, []), name
+        said = set(done.stderr.splitlines()) - set(known.stderr.splitlines())
+        assert (done.returncode, said) == (0, set()), name
 
 
 def exif_of(path: Path) -> dict[str, Any]:

@@ -40,11 +40,20 @@ def two_sizes() -> bytes:
     return stream.getvalue()
 
 
-def pyramid() -> bytes:
+def pyramid(*sizes: tuple[int, int], below: bool = False, dtype: str = "uint8") -> bytes:
     stream = io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:
-        writer.write(values(HEIGHT, WIDTH), subifds=1)
-        writer.write(values(HEIGHT // 2, WIDTH // 2), subfiletype=1)
+        writer.write(values(HEIGHT, WIDTH), subifds=len(sizes) if below else None, metadata=None)
+        for size in sizes:
+            writer.write(values(*size).astype(dtype), subfiletype=1, metadata=None)
+    return stream.getvalue()
+
+
+def mask_page() -> bytes:
+    stream = io.BytesIO()
+    with tifffile.TiffWriter(stream) as writer:
+        writer.write(values(HEIGHT, WIDTH), metadata=None)
+        writer.write(values(HEIGHT, WIDTH) > 99, subfiletype=4, metadata=None)
     return stream.getvalue()
 
 
@@ -141,7 +150,21 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         "rows and columns last",
     ),
     "tiff two sizes": (two_sizes, "several series"),
-    "tiff pyramid": (pyramid, "several resolutions"),
+    "tiff mask page": (mask_page, "a mask of its pixels.*gdalwarp"),
+    "tiff pyramid of two images": (lambda: pyramid((HEIGHT // 2, WIDTH // 4)), "other images"),
+    "tiff pyramid of two types": (
+        lambda: pyramid((HEIGHT // 2, WIDTH // 2), dtype="uint16", below=True),
+        "other images",
+    ),
+    "tiff pyramid upwards": (
+        lambda: pyramid((HEIGHT // 4, WIDTH // 4), (HEIGHT // 2, WIDTH // 2)),
+        "small levels before large ones",
+    ),
+    "tiff pyramid of many levels": (lambda: pyramid(*[(2, 2)] * 41, below=True), "41 levels"),
+    "tiff thumbnail first": (
+        lambda: pyramid((2 * HEIGHT, 2 * WIDTH), below=True),
+        "several resolutions",
+    ),
     "tiff rgb and two more": (
         lambda: tiff(values(HEIGHT, WIDTH, 5), photometric="rgb", planarconfig="contig"),
         "unclear meaning",

@@ -1,8 +1,8 @@
 """Image files that other programs write from the same small gradients.
 
 ``python tests/foreign_files.py`` writes ``tests/data/foreign`` anew; it needs ImageMagick, the
-tools of libtiff, DCMTK, GDCM, exiv2 and nifti_tool (Debian: ``imagemagick libtiff-tools dcmtk
-libgdcm-tools exiv2 nifti-bin``), and the Python package ome-zarr.
+tools of libtiff, DCMTK, GDCM, exiv2, nifti_tool and GDAL (Debian: ``imagemagick libtiff-tools dcmtk
+libgdcm-tools exiv2 nifti-bin gdal-bin``), and the Python package ome-zarr.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ CAMERA = (
     '-M"set Exif.GPSInfo.GPSLatitude 49/1 15/1 30/1" -M"set Exif.Iop.InteroperabilityIndex R98" '
     "{out}"
 )
+EARTH = "-a_srs EPSG:32632 -a_ullr 500000 5500000 500170 5499870 -mo NOTE=gradient"
+CLOUD = "-of COG -co BLOCKSIZE=16 -co OVERVIEW_COUNT=2 -co COMPRESS=DEFLATE"
 PROFILE = "-profile srgb.icc -density 300 -units PixelsPerInch"
 
 FILES = {
@@ -123,6 +125,28 @@ FILES = {
     ),
     "planes.tif": ForeignFile(
         commands=("magick rgb8.ppm c.tif", "tiffcp -B -p separate c.tif {out}"), pixels="rgb8"
+    ),
+    "geo.tif": ForeignFile(
+        commands=(f"gdal_translate {EARTH} -a_nodata 7000 grey16.pgm {{out}}",), pixels="grey16"
+    ),
+    "overviews.tif": ForeignFile(
+        commands=(
+            f"gdal_translate {EARTH} -co TILED=YES -co BLOCKXSIZE=16 -co BLOCKYSIZE=16 "
+            "-co COMPRESS=LZW rgb8.ppm {out}",
+            "gdaladdo -r average {out} 2 4",
+        ),
+        pixels="rgb8",
+    ),
+    "cog.tif": ForeignFile(
+        commands=(
+            f"gdal_translate {EARTH} -a_nodata 7000 grey16.pgm g.tif",
+            f"gdal_translate {CLOUD} -co PREDICTOR=YES g.tif {{out}}",
+        ),
+        pixels="grey16",
+    ),
+    "bigcog.tif": ForeignFile(
+        commands=(f"gdal_translate {EARTH} {CLOUD} -co BIGTIFF=YES rgb8.ppm {{out}}",),
+        pixels="rgb8",
     ),
     "explicit.dcm": ForeignFile(commands=(*DICOM, "dcmconv +te e.dcm {out}"), pixels="grey12"),
     "implicit.dcm": ForeignFile(commands=(*DICOM, "dcmconv +ti e.dcm {out}"), pixels="grey12"),

@@ -169,8 +169,9 @@ pipeline
 _denoise
 xarray
 __init__
-io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.tiff_tags \
-    formats.tiff_writing formats.jpeg_size formats.tiff \
+io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.pyramid \
+    formats.tiff_tags formats.tiff_levels formats.tiff_cog formats.tiff_writing \
+    formats.jpeg_size formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom_frames \
     formats.dicom formats.nifti formats.zarr_codecs formats.zarr_slabs \
     formats.zarr_pyramid formats.ome_zarr \
