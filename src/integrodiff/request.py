@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -55,6 +55,7 @@ from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
 from integrodiff.noise.spectrum import Glimpse, glimpse_of
 from integrodiff.stages import Evolution
+from integrodiff.units import GreyUnits
 from integrodiff.validity import Mask, Validity
 
 Noise: TypeAlias = (
@@ -85,6 +86,10 @@ class Source(Protocol):
     @property
     def validity(self) -> Validity:
         """Which pixels are valid."""
+
+    @property
+    def units(self) -> GreyUnits:
+        """The unit of what is given and reported, seen from the values of the planes."""
 
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes in order, ``(Y, X)`` or ``(Y, X, S)``; may be called again."""
@@ -157,6 +162,34 @@ class Request:
         known = self.noise == "poisson" or isinstance(self.noise, PoissonGaussian)
         return not known
 
+    def stored(self, units: GreyUnits) -> Request:
+        """Return the request for an image whose values are in another unit than the request's.
+
+        Raises
+        ------
+        ValueError
+            If photons are counted and brighter pixels have smaller values.
+        """
+        if units.are_stored:
+            return self
+        size, sigma, noise = units.size, self.sigma, self.noise
+        if isinstance(sigma, Mapping):
+            sigma = {scale: level / size for scale, level in sigma.items()}
+        elif sigma is not None:
+            sigma = np.asarray(sigma, np.float64) / size
+            sigma = float(sigma) if sigma.ndim == 0 else sigma
+        if noise != "gaussian":
+            if units.slope < 0:
+                raise ValueError("photon noise needs grey values that grow with the light")
+            noise = _stored_detector(noise, units)
+        return replace(
+            self,
+            sigma=sigma,
+            noise_psd=None if self.noise_psd is None else self.noise_psd / size**2,
+            noise=noise,
+            data_range=None if self.data_range is None else self.data_range / size,
+        )
+
     def has_alpha(self, layout: Layout) -> bool:
         """Whether the last sample of an image is transparency, and not to be denoised."""
         levels = np.shape(self.sigma) if self.sigma is not None else ()  # type: ignore[arg-type]
@@ -220,6 +253,22 @@ class ResolvedChannel:
     scaling: tuple[float, ...]
     shapes: tuple[NoiseLevels, ...]
     mask: Mask | None = None
+
+    def in_units(self, units: GreyUnits) -> ResolvedChannel:
+        """Return the channel for an image with its grey values in another unit."""
+        if units.are_stored:
+            return self
+        size, levels, photons = units.size, self.map, self.photons
+        if levels is not None:
+            mean, lowest, highest = (size * level for level in levels[:3])
+            levels = levels._replace(mean=mean, lowest=lowest, highest=highest)
+        return replace(
+            self,
+            noise=self.noise if photons else tuple(found.times(size) for found in self.noise),
+            photons=photons and photons.in_units(*units),
+            map=levels,
+            scaling=self.scaling if photons else tuple(factor / size for factor in self.scaling),
+        )
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -315,6 +364,8 @@ class ResolvedRequest:
         Which pixels are valid.
     invalid : InvalidPixels, optional
         How many pixels are not; None if all are valid.
+    units : GreyUnits
+        The unit of the user, in which levels are given and reported.
     """
 
     request: Request
@@ -323,6 +374,12 @@ class ResolvedRequest:
     channels: tuple[ResolvedChannel, ...]
     validity: Validity
     invalid: InvalidPixels | None = None
+    units: GreyUnits = field(default_factory=GreyUnits)
+
+    @property
+    def reported(self) -> tuple[ResolvedChannel, ...]:
+        """The channels in the unit of the user."""
+        return tuple(channel.in_units(self.units) for channel in self.channels)
 
     @property
     def result_dtype(self) -> np.dtype[Any]:
@@ -332,7 +389,7 @@ class ResolvedRequest:
     @property
     def noise(self) -> str:
         """Description of the noise of all channels."""
-        return "; ".join(dict.fromkeys(str(channel) for channel in self.channels))
+        return "; ".join(dict.fromkeys(str(channel) for channel in self.reported))
 
 
 def resolve(request: Request, source: Source) -> ResolvedRequest:
@@ -355,7 +412,7 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     SliceBySliceWarning
         If the image is a volume.
     """
-    layout = source.layout
+    layout, request = source.layout, request.stored(source.units)
     _check_map(request.map, layout)
     if layout.length("Z") > 1:
         warnings.warn(
@@ -379,7 +436,20 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
         channels=channels,
         validity=source.validity,
         invalid=invalid,
+        units=source.units,
     )
+
+
+def _stored_detector(noise: Noise, units: GreyUnits) -> Noise:
+    """Return the detector for stored values; one that is not known at all stays as it is."""
+    slope, zero = 1 / units.slope, -units.intercept / units.slope
+    if noise == "poisson":
+        noise = PoissonGaussian()
+    if isinstance(noise, PoissonGaussian):
+        return noise.in_units(slope, zero)
+    if isinstance(noise, UnknownDetector) and noise.offset is not None:
+        return UnknownDetector(offset=noise.offset * slope + zero)
+    return noise
 
 
 def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -90,7 +90,18 @@ def flipped(data: bytes, position: int) -> bytes:
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "is empty"),
     "text": (lambda: b"not an image at all", "this is not a PNG, JPEG, TIFF"),
-    "gif": (lambda: pillow(Image.fromarray(GREY), "GIF"), "this is not a PNG, JPEG, TIFF"),
+    "gif animation": (
+        lambda: pillow(
+            Image.fromarray(GREY),
+            "GIF",
+            save_all=True,
+            append_images=[Image.fromarray(255 - GREY)],
+        ),
+        "animated GIF.*TIFF stack",
+    ),
+    "gif cut": (lambda: pillow(Image.fromarray(GREY), "GIF")[:300], "damaged or incomplete"),
+    "bmp mask": (lambda: pillow(Image.fromarray(GREY > 99), "BMP"), "one bit per pixel"),
+    "bmp cut": (lambda: pillow(Image.fromarray(GREY), "BMP")[:-40], "damaged or incomplete"),
     "png header only": (lambda: PNG[:20], "header is damaged"),
     "png cut": (lambda: PNG[: len(PNG) // 2], "damaged or incomplete"),
     "png without end": (lambda: PNG[:-12], "damaged or incomplete"),
@@ -107,10 +118,6 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "jpeg cut": (lambda: JPEG[: len(JPEG) // 2], "damaged or incomplete"),
     "jpeg magic only": (lambda: JPEG[:4], "damaged or incomplete"),
-    "jpeg cmyk": (
-        lambda: pillow(Image.fromarray(COLOUR).convert("CMYK"), "JPEG"),
-        "convert it to RGB",
-    ),
     "tiff magic only": (lambda: TIFF[:4], "damaged or incomplete"),
     "tiff header only": (lambda: TIFF[:8], "without any image"),
     "tiff tags cut": (lambda: TIFF[:60], "damaged or incomplete"),
@@ -138,7 +145,11 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "tiff mask": (lambda: tiff(GREY > 99), "one bit per pixel"),
     "tiff complex": (lambda: tiff(GREY.astype(np.complex64)), "complex samples"),
-    "tiff cmyk": (lambda: tiff(values(HEIGHT, WIDTH, 4), photometric="separated"), "SEPARATED"),
+    "tiff five inks": (
+        lambda: tiff(values(HEIGHT, WIDTH, 5), photometric="separated", extrasamples=[0]),
+        "inks that are not just CMYK",
+    ),
+    "tiff lab": (lambda: tiff(COLOUR, photometric="cielab"), "CIELAB"),
     "tiff volume": (
         lambda: tiff(
             values(5, 32, 32), volumetric=True, tile=(2, 16, 16), photometric="minisblack"

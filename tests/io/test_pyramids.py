@@ -25,7 +25,7 @@ PIXELS: NDArray[np.uint16] = (
 def halved(plane: NDArray[Any]) -> NDArray[Any]:
     height, width = plane.shape[0] // 2, plane.shape[1] // 2
     blocks = plane[: 2 * height, : 2 * width].reshape(height, 2, width, 2, *plane.shape[2:])
-    return np.rint(blocks.mean(axis=(1, 3))).astype(plane.dtype)
+    return np.asarray(np.rint(blocks.mean(axis=(1, 3))), plane.dtype)
 
 
 def write_ome(path: Path, pixels: NDArray[Any] = PIXELS, *, chain: bool = False) -> None:

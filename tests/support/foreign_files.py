@@ -188,8 +188,7 @@ def missing_programs(file: ForeignFile) -> list[str]:
 
 def make(name: str, folder: Path) -> Path:
     """Make a file by the other programs."""
-    for gradient, pixels in gradients().items():
-        _write_netpbm(folder / f"{gradient}.{'pgm' if pixels.ndim == 2 else 'ppm'}", pixels)
+    write_gradients(folder)
     (folder / "srgb.icc").write_bytes(
         ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     )
@@ -199,6 +198,12 @@ def make(name: str, folder: Path) -> Path:
             [program(first) or first, *words], cwd=folder, check=True, capture_output=True
         )
     return folder / name
+
+
+def write_gradients(folder: Path) -> None:
+    """Write the gradients, for the programs to read."""
+    for gradient, pixels in gradients().items():
+        _write_netpbm(folder / f"{gradient}.{'pgm' if pixels.ndim == 2 else 'ppm'}", pixels)
 
 
 def _write_netpbm(path: Path, pixels: NDArray[Any]) -> None:

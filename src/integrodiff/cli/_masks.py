@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from integrodiff.io import ImageHeader, ImageReader
     from integrodiff.layout import Layout
     from integrodiff.request import InvalidPixels
+    from integrodiff.units import GreyUnits
     from integrodiff.validity import Nodata, Validity
 
 MaskFile = Annotated[
@@ -140,6 +141,11 @@ class MaskedFile:
     def dtype(self) -> np.dtype[Any]:
         """Type of the grey values."""
         return self.reader.dtype
+
+    @property
+    def units(self) -> GreyUnits:
+        """The unit of grey values that the file declares."""
+        return self.reader.units
 
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes."""

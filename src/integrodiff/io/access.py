@@ -24,6 +24,7 @@ from integrodiff.errors import ImageFileError
 from integrodiff.io.image import ImageFile, ImageHeader, Page
 from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
+from integrodiff.units import GreyUnits
 from integrodiff.validity import Validity
 
 # No supported compression shrinks the data of a noisy image by a larger factor.
@@ -167,6 +168,11 @@ class ImageReader(ABC):
         return self.header.spacing
 
     @property
+    def units(self) -> GreyUnits:
+        """The unit of grey values that the file declares."""
+        return self.header.units
+
+    @property
     def validity(self) -> Validity:
         """Which pixels are valid by what the file says."""
         return Validity(nodata=self.header.nodata)
@@ -283,6 +289,7 @@ def collected(reader: ImageReader) -> ImageFile:
         alpha=None if alpha is None else alpha.reshape(*layout.plane_grid, *layout.size),
         spacing=header.spacing,
         nodata=header.nodata,
+        units=header.units,
         metadata=header.metadata,
         notes=header.notes,
     )

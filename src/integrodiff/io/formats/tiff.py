@@ -63,7 +63,7 @@ Axes: TypeAlias = tuple[tuple[str, int], ...]
 _ASSOCIATED, _UNASSOCIATED = 1, 2
 """Kinds of alpha among the extra samples."""
 
-_RGB, _PALETTE, _YCBCR = 2, 3, 6
+_RGB, _PALETTE, _SEPARATED, _YCBCR = 2, 3, 5, 6
 """Kinds of colours, besides grey."""
 
 _NONE, _JPEG = 1, 7
@@ -72,6 +72,9 @@ _COMPRESSIONS = (_NONE, 5, _JPEG, 8, 32773, 32946, 34925, 34926, 50000)
 
 _STREAMS = {8: "zlib", 32946: "zlib", 34925: "lzma"}
 """Compressions that tifffile decodes by the standard library if there is no imagecodecs."""
+
+_INK_SET, _CMYK = 332, 1
+"""The tag with the kind of inks, and the usual ones."""
 
 _LARGEST_PADDING = 16
 """How often a page may fit into its tiles, which reach over its borders."""
@@ -135,7 +138,7 @@ class Reader(ImageReader):
         self, page: TiffPage, plane_axes: Axes, spacing: dict[str, Spacing], notes: tuple[str, ...]
     ) -> ImageHeader:
         """Tell grey values, colours, and alpha among the samples."""
-        colours = 3 if _is_colour(page) else 1
+        colours = 4 if page.photometric == _SEPARATED else 3 if _is_colour(page) else 1
         samples = colours if self._colours is not None else page.samplesperpixel
         has_alpha = samples == colours + 1 and (
             (colours == 3 and not _has_bands(page))
@@ -325,7 +328,7 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
         )
     if page.compression not in tifffile.TIFF.DECOMPRESSORS:
         raise _needs_imagecodecs(path, page)
-    supported = (0, 1, _RGB, _PALETTE)
+    supported = (0, 1, _RGB, _PALETTE, _SEPARATED)
     if page.photometric not in supported and (page.photometric, page.compression) != (
         _YCBCR,
         _JPEG,
@@ -333,7 +336,8 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
         name = getattr(page.photometric, "name", str(page.photometric))
         raise refusal(
             path,
-            f"has colours of the kind {name}, and only grey and RGB are supported; convert it",
+            f"has colours of the kind {name}, and only grey, RGB and CMYK are supported; convert "
+            "it",
         )
     dtype = page.dtype
     if dtype is None or dtype.kind not in "iuf" or page.bitspersample != 8 * dtype.itemsize:
@@ -353,6 +357,9 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
             raise refusal(path, "has a palette and no plain indices into it; save it as RGB")
         if page.colormap is None:
             raise refusal(path, "is damaged: it has a palette without colours")
+    if page.photometric == _SEPARATED:
+        _refuse_other_inks(path, page)
+        return
     extra = page.samplesperpixel - (3 if page.photometric in (_RGB, _YCBCR) else 1)
     alphas = [kind for kind in page.extrasamples if kind != 0]
     colour = page.photometric in (_RGB, _YCBCR) and not _has_bands(page)
@@ -361,6 +368,24 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
             path,
             f"has {page.samplesperpixel} samples per pixel of unclear meaning; save it as grey "
             "or RGB, with at most one alpha channel",
+        )
+
+
+def _refuse_other_inks(path: Path, page: TiffPage) -> None:
+    """Refuse inks that are not cyan, magenta, yellow and black, with at most one alpha channel."""
+    usual = page.tags.valueof(_INK_SET, default=_CMYK) == _CMYK
+    alphas = page.extrasamples
+    if not usual or page.samplesperpixel - len(alphas) != 4 or alphas not in ((), (1,), (2,)):
+        raise refusal(
+            path,
+            f"has {page.samplesperpixel} samples per pixel for inks that are not just CMYK; "
+            "convert it to CMYK or RGB",
+        )
+    if page.compression == _JPEG:
+        raise refusal(
+            path,
+            "has inks that are compressed with JPEG, of which programs disagree what they mean; "
+            "save it without compression, or with deflate",
         )
 
 

@@ -133,10 +133,11 @@ class TiffDetails(FormatDetails):
 _TITLES = (269, 270, 285, 297)  # document name, description, page name and number
 _ORIGIN = (271, 272, 305, 306, 315, 316, 33432)  # device, software, date, names, copyright
 _DISPLAY = (274, 286, 287, 318, 319, 34675)  # orientation, position, colours, ICC profile
+_INKS = (332, 333, 334, 336)  # their set, names, number and range
 _EMBEDDED = (700, 33723, 50838, 50839)  # XMP, IPTC, and what ImageJ adds
 _WINDOWS = (18246, 18249, 40091, 40092, 40093, 40094, 40095)  # stars, title and other words
 _EARTH = (33550, 33920, 33922, 34264, 34735, 34736, 34737, 42112, 42113, 50844)  # GeoTIFF, GDAL
-COPIED = frozenset({*_TITLES, *_ORIGIN, *_DISPLAY, *_EMBEDDED, *_WINDOWS, *_EARTH})
+COPIED = frozenset({*_TITLES, *_ORIGIN, *_DISPLAY, *_INKS, *_EMBEDDED, *_WINDOWS, *_EARTH})
 _IN_EXIF = (270, *_ORIGIN, *_WINDOWS)  # what a block of EXIF data takes besides the directories
 _DIRECTORIES = (EXIF, GPS)
 
@@ -147,7 +148,7 @@ LAYOUT |= frozenset({*range(322, 326), 330, *range(338, 342), 347, *range(529, 5
 ORIENTATION, XMP, ICC_PROFILE = 274, 700, 34675
 _DESCRIPTION, _SOFTWARE, _GDAL, _NODATA = 270, 305, 42112, 42113
 _HORIZONTAL, _VERTICAL, _UNIT = 282, 283, 296
-_ASCII, _PALETTE = 2, 3
+_ASCII, _PALETTE, _SEPARATED = 2, 3, 5
 _RATIONALS = (5, 10)
 _UNITS = _NO_UNIT, _INCH, _CENTIMETRE = (1, 2, 3)
 
@@ -227,6 +228,7 @@ def tiff_metadata(details: TiffDetails) -> Metadata:
         dpi=_dpi(first),
         orientation=number if 1 <= number <= 8 else 1,
         white_is_zero=details.photometric == 0,
+        inks=details.photometric == _SEPARATED,
         own=details,
     )
 

@@ -43,7 +43,7 @@ from integrodiff.io.formats.tiff_tags import (
 from integrodiff.io.image import ImageHeader, Metadata, Page
 from integrodiff.validity import Validity
 
-_WHITE_IS_ZERO, _GREY, _RGB = 0, 1, 2
+_WHITE_IS_ZERO, _GREY, _RGB, _SEPARATED = 0, 1, 2, 5
 _NONE, _DEFLATE = 1, 8
 _PREDICTED = {2: "iu", 3: "f"}
 """Kinds of numbers by predictor: differences of integers, and of the bytes of floats."""
@@ -224,14 +224,16 @@ def _extra_samples(header: ImageHeader, details: TiffDetails) -> tuple[int, ...]
     """Return what the samples beyond the colours mean: alpha, or nothing in particular."""
     if header.has_alpha:
         return (details.alpha_kind,)
-    return (0,) * (header.layout.samples - (3 if details.photometric == _RGB else 1))
+    colours = {_RGB: 3, _SEPARATED: 4}.get(details.photometric, 1)
+    return (0,) * (header.layout.samples - colours)
 
 
 def _new_details(header: ImageHeader) -> tuple[TiffDetails, tuple[str, ...]]:
     """Return the layout for an image that comes from another format, and what is left behind."""
     grey = _WHITE_IS_ZERO if header.metadata.white_is_zero else _GREY
+    colours = _RGB if header.layout.samples == 3 else grey
     details = TiffDetails(
-        photometric=_RGB if header.layout.samples == 3 else grey,
+        photometric=_SEPARATED if header.metadata.inks else colours,
         pages=(_new_tags(header.metadata),),
     )
     if header.metadata.exif is None:
