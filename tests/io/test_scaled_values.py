@@ -74,7 +74,7 @@ def test_maps_spectra_and_detectors(scan: Path) -> None:
 def test_estimate_is_reported_in_the_unit_of_the_file(scan: Path) -> None:
     report = scan.with_name("report.json")
     result(scan, "--json", report)
-    (found,) = json.loads(report.read_text())["images"]
+    (found,) = json.loads(report.read_text())["files"]
     assert found["noise"]["sigma"][0] == pytest.approx(20 * SLOPE, rel=0.2)
 
 

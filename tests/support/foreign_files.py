@@ -71,7 +71,8 @@ CAMERA = (
 )
 EARTH = "-a_srs EPSG:32632 -a_ullr 500000 5500000 500170 5499870 -mo NOTE=gradient"
 CLOUD = "-of COG -co BLOCKSIZE=16 -co OVERVIEW_COUNT=2 -co COMPRESS=DEFLATE"
-PROFILE = "-profile srgb.icc -density 300 -units PixelsPerInch"
+DENSITY = "-density 300 -units PixelsPerInch"
+PROFILE = f"-profile srgb.icc {DENSITY}"
 
 FILES = {
     "grey8.png": ForeignFile(commands=("magick grey8.pgm {out}",), pixels="grey8"),
@@ -91,6 +92,18 @@ FILES = {
             'exiv2 -M"set Exif.Image.Make a camera" {out}',
         ),
         pixels="rgb8",
+    ),
+    "grey8.gif": ForeignFile(
+        commands=("magick grey8.pgm -set comment gradient {out}",), pixels="grey8", tolerance=6
+    ),
+    "rgb8.bmp": ForeignFile(
+        commands=("magick rgb8.ppm -density 300 -units PixelsPerInch bmp3:{out}",), pixels="rgb8"
+    ),
+    "cmyk.jpg": ForeignFile(
+        commands=(f"magick rgb8.ppm {DENSITY} -colorspace CMYK -quality 90 {{out}}",), pixels=""
+    ),
+    "cmyk.tif": ForeignFile(
+        commands=(f"magick rgb8.ppm {DENSITY} -colorspace CMYK -compress LZW {{out}}",), pixels=""
     ),
     "exif.jpg": ForeignFile(
         commands=("magick grey8.pgm -quality 100 {out}", CAMERA), pixels="grey8", tolerance=3
@@ -153,6 +166,9 @@ FILES = {
     "bigendian.dcm": ForeignFile(commands=(*DICOM, "dcmconv +tb e.dcm {out}"), pixels="grey12"),
     "rle.dcm": ForeignFile(commands=(*DICOM, "dcmcrle e.dcm {out}"), pixels="grey12"),
     "colour.dcm": ForeignFile(commands=("gdcmimg rgb8.ppm {out}",), pixels="rgb8"),
+    "secondary.dcm": ForeignFile(
+        commands=("magick rgb8.ppm bmp3:c.bmp", "img2dcm -i BMP c.bmp {out}"), pixels="rgb8"
+    ),
     "lossless-jpeg.dcm": ForeignFile(commands=(*DICOM, "gdcmconv --jpeg e.dcm {out}"), pixels=""),
     "deflated.dcm": ForeignFile(commands=(*DICOM, "dcmconv +td e.dcm {out}"), pixels=""),
     "empty.nii": ForeignFile(
