@@ -251,7 +251,7 @@ def colour(dtype: str, *, alpha: bool = False) -> ImageFile:
 
 
 UNWRITABLE: list[tuple[str, ImageFile, str]] = [
-    ("a.bmp", grey("uint8"), r"file extension '\.bmp' is unknown"),
+    ("a.xyz", grey("uint8"), r"file extension '\.xyz' is unknown"),
     ("a", grey("uint8"), "file extension '' is unknown"),
     ("a.png", grey("float32"), r"float32; write TIFF \(.tif\) instead"),
     ("a.png", grey("int16"), r"write TIFF \(.tif\) instead"),
