@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from command_line import run
+from foreign_files import FOLDER
 from numpy.typing import NDArray
 from PIL import Image, JpegImagePlugin
 
@@ -255,3 +259,43 @@ def test_grey_and_alpha_of_telephones(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"cut{suffix}").write_bytes(data[: len(data) // 2])
     with pytest.raises(ImageFileError, match="damaged or incomplete"):
         read_image(tmp_path / f"cut{suffix}")
+
+
+# ---- files that are not what they claim ----
+
+
+def gif_of(width: int, height: int) -> bytes:
+    data = bytearray((FOLDER / "grey8.gif").read_bytes())
+    data[6:10] = struct.pack("<HH", width, height)
+    return bytes(data)
+
+
+def bmp_of(width: int, height: int) -> bytes:
+    data = bytearray((FOLDER / "rgb8.bmp").read_bytes())
+    data[18:26] = struct.pack("<ii", width, height)
+    return bytes(data)
+
+
+BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "large.gif": (lambda: gif_of(60000, 60000), "decompression bombs"),
+    "empty.gif": (lambda: gif_of(9000, 9000), "damaged or incomplete"),
+    "large.bmp": (lambda: bmp_of(60000, 60000), "decompression bombs"),
+    "empty.bmp": (lambda: bmp_of(9000, 9000), "damaged or incomplete"),
+    "long.gif": (lambda: gif_of(17, 13) + bytes(2**21), "bytes, more than"),
+    "long.avif": (lambda: b"\0\0\0\x18ftypavif" + bytes(2**25), "bytes, more than"),
+    "long.heic": (lambda: b"\0\0\0\x18ftypheic" + bytes(2**25), "bytes, more than"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_sizes_are_compared_before_memory_is_taken(tmp_path: Path, name: str) -> None:
+    needs(Path(name).suffix)
+    make, message = BOMBS[name]
+    (tmp_path / name).write_bytes(make())
+    tracemalloc.start()
+    try:
+        with pytest.raises(ImageFileError, match=message):
+            read_image(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()

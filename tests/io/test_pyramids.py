@@ -28,12 +28,14 @@ def halved(plane: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.rint(blocks.mean(axis=(1, 3))), plane.dtype)
 
 
-def write_ome(path: Path, pixels: NDArray[Any] = PIXELS, *, chain: bool = False) -> None:
+def write_ome(
+    path: Path, pixels: NDArray[Any] = PIXELS, *, chain: bool = False, **layout: Any
+) -> None:
     """Write a pyramid of three levels as the OME model says, or with all pages in one chain."""
     options: dict[str, Any] = {"tile": (32, 32), "compression": "zlib", "photometric": 1}
     if not chain:
         axes = {"axes": "CYX", "Channel": {"Name": ["a stain", "another"]}, "PhysicalSizeX": 0.25}
-        with tifffile.TiffWriter(path, ome=True) as writer:
+        with tifffile.TiffWriter(path, ome=True, **layout) as writer:
             writer.write(pixels, subifds=2, metadata=axes, **options)
             writer.write(pixels[:, ::2, ::2], subfiletype=1, **options)
             writer.write(pixels[:, ::4, ::4], subfiletype=1, **(options | {"tile": (16, 16)}))
@@ -44,8 +46,9 @@ def write_ome(path: Path, pixels: NDArray[Any] = PIXELS, *, chain: bool = False)
             writer.write(plane[::2, ::2], metadata=None, subfiletype=1, **options)
 
 
-def test_ome_tiff_has_its_pyramid_again(tmp_path: Path) -> None:
-    write_ome(tmp_path / "in.ome.tif")
+@pytest.mark.parametrize("layout", [{}, {"byteorder": ">", "bigtiff": True}], ids=str)
+def test_ome_tiff_has_its_pyramid_again(tmp_path: Path, layout: dict[str, Any]) -> None:
+    write_ome(tmp_path / "in.ome.tif", **layout)
     image = read_image(tmp_path / "in.ome.tif")
     assert (image.axes, image.pixels.shape, image.notes) == ("CYX", PIXELS.shape, ())
     result = image.with_pixels(image.pixels // 2)
@@ -55,6 +58,7 @@ def test_ome_tiff_has_its_pyramid_again(tmp_path: Path) -> None:
         tifffile.TiffFile(tmp_path / "out.ome.tif") as new,
     ):
         assert new.ome_metadata == old.ome_metadata
+        assert (new.byteorder, new.is_bigtiff) == (old.byteorder, old.is_bigtiff)
         assert [level.shape for level in new.series[0].levels] == [
             level.shape for level in old.series[0].levels
         ]

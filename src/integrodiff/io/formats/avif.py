@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
-from math import prod
+import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff.io.access import SinglePageReader, refusal
+from integrodiff.io.access import SinglePageReader, pixel_limit, refusal
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
@@ -23,6 +24,7 @@ from integrodiff.io.formats.pillow import (
 from integrodiff.io.image import ImageHeader, Metadata
 
 _MOST_PER_PIXEL = 8
+_BEGINNING = 2**16
 LITTLE_LOSS = 90
 """Quality if none is asked for; that of the original cannot be found out."""
 
@@ -31,8 +33,8 @@ class Reader(SinglePageReader):
     """An AVIF picture."""
 
     def _read_header(self) -> ImageHeader:
+        beginning = refuse_long_boxes(self.path)
         with opened(self.path, "AVIF") as picture:
-            refuse_long_file(self.path, prod(picture.size), _MOST_PER_PIXEL)
             if getattr(picture, "is_animated", False):
                 raise refusal(
                     self.path,
@@ -41,13 +43,29 @@ class Reader(SinglePageReader):
             picture.load()
             metadata = Metadata(**common_metadata(picture))
             self._page, notes = page_of(picture)
-        return header_of(self._page, metadata, notes + _depth_note(self.path.read_bytes()))
+        return header_of(self._page, metadata, notes + _depth_note(beginning))
 
 
-def _depth_note(data: bytes) -> tuple[str, ...]:
+def refuse_long_boxes(path: Path) -> bytes:
+    """Refuse a file that is too long for its pictures, as it will be read whole; return its head.
+
+    Boxes named ``ispe`` have the sizes of the pictures, usually within the first thousand bytes.
+    """
+    with path.open("rb") as stream:
+        beginning = stream.read(_BEGINNING)
+    pixels, at = 0, beginning.find(b"ispe")
+    while 0 <= at <= len(beginning) - 16:
+        width, height = struct.unpack_from(">II", beginning, at + 8)
+        pixels, at = max(pixels, width * height), beginning.find(b"ispe", at + 4)
+    limit = pixel_limit()
+    refuse_long_file(path, min(pixels, limit) if limit else pixels, _MOST_PER_PIXEL)
+    return beginning
+
+
+def _depth_note(beginning: bytes) -> tuple[str, ...]:
     """Report more than 8 bits per sample, of which Pillow reads 8."""
-    at = data.find(b"av1C")
-    deep = at >= 0 and at + 6 < len(data) and data[at + 6] & 0x40
+    at = beginning.find(b"av1C")
+    deep = at >= 0 and at + 6 < len(beginning) and beginning[at + 6] & 0x40
     return ("of the bits per sample in the file 8 are read",) if deep else ()
 
 

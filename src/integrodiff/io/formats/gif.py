@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -25,6 +26,9 @@ from integrodiff.io.image import FormatDetails, ImageHeader, Metadata
 
 _MOST_PER_PIXEL = 4
 """Bytes; data that cannot be compressed have one and a half."""
+
+_MOST_METADATA = 2**20
+"""Bytes; Pillow joins the parts of comments one by one."""
 
 _LONGEST = 65535
 """Pixels on a side that GIF can count."""
@@ -49,8 +53,10 @@ class Reader(SinglePageReader):
     """A GIF file with one frame."""
 
     def _read_header(self) -> ImageHeader:
+        with self.path.open("rb") as stream:
+            size = struct.unpack("<HH", stream.read(10)[6:].ljust(4, b"\0"))
+        refuse_long_file(self.path, prod(size), _MOST_PER_PIXEL, _MOST_METADATA)
         with opened(self.path, "GIF") as picture:
-            refuse_long_file(self.path, prod(picture.size), _MOST_PER_PIXEL)
             if getattr(picture, "is_animated", False):
                 raise refusal(
                     self.path,

@@ -12,17 +12,20 @@ from PIL import Image
 from pillow_heif import HeifImageFile
 
 from integrodiff.io.access import SinglePageReader, refuse_bomb, refuse_missing_bytes
-from integrodiff.io.formats.avif import LITTLE_LOSS, eight_bit_problem, quality_note
+from integrodiff.io.formats.avif import (
+    LITTLE_LOSS,
+    eight_bit_problem,
+    quality_note,
+    refuse_long_boxes,
+)
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
     header_of,
     page_of,
-    refuse_long_file,
 )
 from integrodiff.io.image import ImageHeader, Metadata
 
-_MOST_PER_PIXEL = 8
 _EIGHT_BITS = 8
 
 
@@ -30,12 +33,11 @@ class Reader(SinglePageReader):
     """The first picture of a HEIC file."""
 
     def _read_header(self) -> ImageHeader:
+        refuse_long_boxes(self.path)
         with HeifImageFile(str(self.path)) as picture:
             refuse_bomb(self.path, picture.size)
-            pixels = prod(picture.size)
-            refuse_long_file(self.path, pixels, _MOST_PER_PIXEL)
-            size = self.path.stat().st_size
-            refuse_missing_bytes(self.path, pixels * len(picture.getbands()), size, compressed=True)
+            needed, there = prod(picture.size) * len(picture.getbands()), self.path.stat().st_size
+            refuse_missing_bytes(self.path, needed, there, compressed=True)
             notes: list[str] = []
             if picture.n_frames > 1:
                 notes.append("the file holds further pictures; only the first is read")

@@ -55,9 +55,11 @@ def header_of(page: Page, metadata: Metadata, notes: tuple[str, ...] = ()) -> Im
     )
 
 
-def refuse_long_file(path: Path, pixels: int, most_per_pixel: int) -> None:
+def refuse_long_file(
+    path: Path, pixels: int, most_per_pixel: int, metadata: int = MOST_METADATA
+) -> None:
     """Refuse a file with far more bytes than its pixels need, all of which would be read."""
-    there, most = path.stat().st_size, MOST_METADATA + most_per_pixel * pixels
+    there, most = path.stat().st_size, metadata + most_per_pixel * pixels
     if there > most:
         raise refusal(
             path, f"has {there} bytes, more than {most} for its {pixels} pixels; save it again"
