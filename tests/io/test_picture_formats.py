@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, JpegImagePlugin
 
 from integrodiff.errors import ImageFileError
-from integrodiff.io import OutputFileError, read_image, write_image
+from integrodiff.io import ImageFile, OutputFileError, read_image, write_image
 from integrodiff.io.formats.webp_quality import webp_quality
 from integrodiff.io.registry import SUFFIXES
 
@@ -61,6 +61,19 @@ def test_jpeg_is_encoded_like_its_input(tmp_path: Path, options: dict[str, Any])
     with Image.open(tmp_path / "in.jpg") as old, Image.open(tmp_path / "out.jpg") as new:
         names = [[layer[0] for layer in picture.layer] for picture in (old, new)]  # type: ignore[attr-defined]
     assert names[0] == names[1]
+
+
+def test_noise_of_the_highest_quality_is_written_in_one_pass(tmp_path: Path) -> None:
+    small = Image.fromarray(NOISY)
+    small.save(tmp_path / "in.jpg", quality=100, subsampling="4:4:4", progressive=True)
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3)).astype(np.uint8)
+    metadata = read_image(tmp_path / "in.jpg").metadata
+    image = ImageFile(pixels=noise, axes="YXS", metadata=metadata)
+    (note,) = write_image(tmp_path / "out.jpg", image)
+    assert "not progressive" in note
+    tables, sampling, progressive, mode = coding(tmp_path / "out.jpg")
+    assert (sampling, progressive, mode) == (0, False, "RGB")
+    assert tables[0] == coding(tmp_path / "in.jpg")[0][0]
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,6 +30,9 @@ _LONGEST_EXIF = 65533
 
 _LITTLE_LOSS = 95
 """Quality of files that come from another format."""
+
+_MOST_IN_PASSES = 1.8
+"""Bytes per pixel; Pillow has memory for two."""
 
 _RGB_NAMES = (82, 71, 66)
 """Names of components that are red, green and blue."""
@@ -161,6 +165,9 @@ class Writer(PillowWriter):
 
     format = "JPEG"
 
+    def _start(self) -> None:
+        self._too_long = False
+
     @staticmethod
     def problem(header: ImageHeader) -> str | None:
         """Return why JPEG cannot hold the image, or None if it can."""
@@ -189,8 +196,23 @@ class Writer(PillowWriter):
         encoded = io.BytesIO()
         mode = {2: "L", 3: "RGB"}.get(samples.ndim, "") if not metadata.inks else "CMYK"
         picture = Image.frombuffer(mode, samples.shape[1::-1], samples.tobytes(), "raw", mode, 0, 1)
-        picture.save(encoded, format="JPEG", **options, **self._encoding())
+        options |= self._encoding()
+        progressive = options.pop("progressive", False)
+        picture.save(encoded, format="JPEG", **options)
+        # Pillow's memory for several passes is too short for noise of the highest quality.
+        self._too_long = progressive and len(encoded.getvalue()) > _MOST_IN_PASSES * prod(
+            picture.size
+        )
+        if progressive and not self._too_long:
+            encoded = io.BytesIO()
+            picture.save(encoded, format="JPEG", progressive=True, **options)
         self.path.write_bytes(encoded.getvalue())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Changes besides the pixels, in words for the user."""
+        words = "the file is not progressive, as its input was, since that would be too long"
+        return (words,) if self._too_long else ()
 
     def _encoding(self) -> dict[str, Any]:
         """Return the options of Pillow's writer that decide on the quality."""
