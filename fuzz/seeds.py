@@ -87,6 +87,10 @@ def _write_pyramid(path: Path) -> None:
     with tifffile.TiffWriter(path, ome=True) as writer:
         writer.write(_PIXELS, subifds=1, metadata={"axes": "CYX"}, **options)
         writer.write(_PIXELS[:, ::2, ::2], subfiletype=1, **options)
+    with tifffile.TiffWriter(path.with_name("mask.tif")) as writer:
+        writer.write(_PIXELS[0], metadata=None, **options)
+        options["photometric"] = 4
+        writer.write(_PIXELS[0] > 9000, subfiletype=4, metadata=None, **options)
 
 
 def _write_zarr(folder: Path) -> None:

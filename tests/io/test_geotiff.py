@@ -29,6 +29,8 @@ VARIANTS = {
     "five.tif": f"{BANDS} -b 2 -colorinterp red,green,blue,undefined,undefined -co PHOTOMETRIC=RGB",
     "alpha.tif": f"{BANDS} -colorinterp red,green,blue,alpha -of COG -co BLOCKSIZE=128",
     "planes.tif": "-co INTERLEAVE=BAND -a_scale 0.1 -a_offset 5 -co ENDIANNESS=BIG",
+    "masked.tif": "-b 1 -b 2 -b 3 -mask 1 -of COG -co BLOCKSIZE=128 "
+    "--config GDAL_TIFF_INTERNAL_MASK YES",
     "int16.tif": "-ot Int16 -a_nodata -9999 -mo SENSOR=imaginary -co BIGTIFF=YES",
 }
 """Options of gdal_translate."""

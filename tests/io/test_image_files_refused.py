@@ -52,8 +52,9 @@ def pyramid(*sizes: tuple[int, int], below: bool = False, dtype: str = "uint8") 
 def mask_page() -> bytes:
     stream = io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:
-        writer.write(values(HEIGHT, WIDTH), metadata=None)
-        writer.write(values(HEIGHT, WIDTH) > 99, subfiletype=4, metadata=None)
+        for _ in range(2):
+            writer.write(values(HEIGHT, WIDTH), metadata=None)
+            writer.write(values(HEIGHT, WIDTH) > 99, subfiletype=4, metadata=None)
     return stream.getvalue()
 
 
@@ -161,7 +162,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         "rows and columns last",
     ),
     "tiff two sizes": (two_sizes, "several series"),
-    "tiff mask page": (mask_page, "a mask of its pixels.*gdalwarp"),
+    "tiff mask pages": (mask_page, "masks of its pixels.*gdalwarp"),
     "tiff pyramid of two images": (lambda: pyramid((HEIGHT // 2, WIDTH // 4)), "other images"),
     "tiff pyramid of two types": (
         lambda: pyramid((HEIGHT // 2, WIDTH // 2), dtype="uint16", below=True),

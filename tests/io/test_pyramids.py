@@ -128,6 +128,34 @@ def test_cloud_optimised_file_stays_one(name: str, byteorder: str, tmp_path: Pat
     assert list(tmp_path.iterdir()) == [tmp_path / "out.tif"]
 
 
+@pytest.mark.parametrize("levels", [0, 1])
+def test_mask_of_gdal(tmp_path: Path, levels: int) -> None:
+    mask = np.zeros((70, 90), np.bool_)
+    mask[10:51, 20:77] = True
+    pixels = np.where(mask, 100 + (PIXELS[0] >> 11), 255).astype(np.uint8)
+    options: dict[str, Any] = {"tile": (32, 32), "compression": "zlib", "metadata": None}
+    with tifffile.TiffWriter(tmp_path / "in.tif") as writer:
+        writer.write(pixels, **options)
+        writer.write(mask, subfiletype=4, photometric=4, **options)
+        if levels:
+            writer.write(pixels[::2, ::2], subfiletype=1, **options)
+            writer.write(mask[::2, ::2], subfiletype=5, photometric=4, **options)
+    done = run("denoise", tmp_path / "in.tif", tmp_path / "out.tif", "--model", "pm")
+    assert done.exit_code == 0, done.stderr
+    assert "mask in the file" in done.stderr
+    with tifffile.TiffFile(tmp_path / "out.tif") as new:
+        pages = [page.asarray() for page in new.pages]
+        assert [page.aspage().subfiletype for page in new.pages] == [0, 4, 1, 5][: 2 + 2 * levels]
+    assert np.array_equal(pages[1].astype(bool), mask)
+    assert (pages[0][~mask] == 255).all()
+    assert pages[0][mask].std() < 0.7 * pixels[mask].std()
+    assert pages[0][mask].mean() == pytest.approx(pixels[mask].mean(), abs=0.5)
+    if levels:
+        assert pages[3].astype(bool)[5, 10]
+        assert pages[2][pages[3].astype(bool)].max() < 200
+    assert "mask" in write_image(tmp_path / "out.png", read_image(tmp_path / "in.tif"))[0]
+
+
 def test_statistics_of_old_pixels_are_left_out(tmp_path: Path) -> None:
     text = (
         '<GDALMetadata>\n  <Item name="NOTE">kept</Item>\n'

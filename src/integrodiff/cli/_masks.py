@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,10 +90,10 @@ class Exclusions:
 
     def validity(self, header: ImageHeader) -> Validity:
         """Return which pixels of a file are valid; stop if the mask does not fit."""
-        from integrodiff.validity import Validity
-
-        declared = () if self.options.nodata == _NONE else header.nodata
-        rules = Validity(nodata=(*declared, *self.nodata))
+        rules = header.validity
+        if self.options.nodata == _NONE:
+            rules = replace(rules, nodata=())
+        rules = rules.with_nodata(*self.nodata)
         if self.mask is None or self.options.mask is None:
             return rules
         masks = self._masks_of_planes(header.layout)

@@ -175,7 +175,7 @@ class ImageReader(ABC):
     @property
     def validity(self) -> Validity:
         """Which pixels are valid by what the file says."""
-        return Validity(nodata=self.header.nodata)
+        return self.header.validity
 
     def planes(self) -> Iterator[NDArray[Any]]:
         """Give the pixels of the pages without alpha; can be called again.
@@ -289,6 +289,7 @@ def collected(reader: ImageReader) -> ImageFile:
         alpha=None if alpha is None else alpha.reshape(*layout.plane_grid, *layout.size),
         spacing=header.spacing,
         nodata=header.nodata,
+        mask=header.mask,
         units=header.units,
         metadata=header.metadata,
         notes=header.notes,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
 from integrodiff.units import GreyUnits
-from integrodiff.validity import Mask, Nodata
+from integrodiff.validity import Mask, Nodata, Validity
 
 EXIF_SIGNATURE = b"Exif\0\0"
 """What a block of EXIF data begins with in a JPEG file."""
@@ -146,6 +146,8 @@ class ImageHeader:
         Distance of neighbouring pixels along the axes for which the file declares it.
     nodata : tuple of Nodata
         Grey values that mark invalid pixels, as the file declares them.
+    mask : array of bool, optional
+        Valid pixels of every plane, if the file has a mask.
     units : GreyUnits
         What the grey values stand for.
     metadata : Metadata
@@ -160,6 +162,7 @@ class ImageHeader:
     has_alpha: bool = False
     spacing: Spacings = field(default_factory=dict)
     nodata: tuple[Nodata, ...] = ()
+    mask: Mask | None = field(default=None, compare=False)
     units: GreyUnits = field(default_factory=GreyUnits)
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
@@ -204,6 +207,14 @@ class ImageHeader:
         name = f"{samples} samples" if self.layout.has_samples else "grey"
         return f"{name} with alpha" if self.has_alpha else name
 
+    @property
+    def validity(self) -> Validity:
+        """Which pixels are valid by what the file says."""
+        rules = Validity(nodata=self.nodata)
+        if self.mask is None:
+            return rules
+        return rules.with_mask([self.mask] * self.pages, "mask in the file")
+
     def with_derivation(self, derivation: Derivation) -> ImageHeader:
         """Return the header of an image that was computed from this one."""
         return replace(self, metadata=replace(self.metadata, derivation=derivation))
@@ -232,7 +243,7 @@ class ImageFile:
         before them count pages.
     alpha : ndarray, optional
         Transparency, of the dtype of the pixels and with their axes but for S.
-    spacing, nodata, units, metadata, notes
+    spacing, nodata, mask, units, metadata, notes
         As in :class:`ImageHeader`.
     """
 
@@ -241,6 +252,7 @@ class ImageFile:
     alpha: NDArray[Any] | None = None
     spacing: Spacings = field(default_factory=dict)
     nodata: tuple[Nodata, ...] = ()
+    mask: Mask | None = None
     units: GreyUnits = field(default_factory=GreyUnits)
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
@@ -265,6 +277,7 @@ class ImageFile:
             has_alpha=self.alpha is not None,
             spacing=self.spacing,
             nodata=self.nodata,
+            mask=self.mask,
             units=self.units,
             metadata=self.metadata,
             notes=self.notes,

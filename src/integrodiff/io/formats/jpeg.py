@@ -200,9 +200,8 @@ class Writer(PillowWriter):
         progressive = options.pop("progressive", False)
         picture.save(encoded, format="JPEG", **options)
         # Pillow's memory for several passes is too short for noise of the highest quality.
-        self._too_long = progressive and len(encoded.getvalue()) > _MOST_IN_PASSES * prod(
-            picture.size
-        )
+        most = _MOST_IN_PASSES * prod(picture.size)
+        self._too_long = progressive and len(encoded.getvalue()) > most
         if progressive and not self._too_long:
             encoded = io.BytesIO()
             picture.save(encoded, format="JPEG", progressive=True, **options)

@@ -39,6 +39,7 @@ from integrodiff.io.formats.ome_xml import OmeError, is_ome_xml, ome_axes
 from integrodiff.io.formats.tiff_levels import (
     Pyramid,
     is_cloud_optimised,
+    level_of,
     pyramid_of,
     storage_of,
 )
@@ -54,6 +55,7 @@ from integrodiff.io.formats.tiff_writing import Writer
 from integrodiff.io.image import ImageHeader, Page
 from integrodiff.io.registry import has_package
 from integrodiff.io.spacing import Spacing, declared
+from integrodiff.validity import Mask
 
 __all__ = ["Reader", "Writer"]
 
@@ -111,6 +113,7 @@ class Reader(ImageReader):
             page = self._series.keyframe
             _refuse_kinds(path, page)
             _refuse_missing_data(path, tif, self._series)
+            mask = _mask(path, tif, pyramid)
             plane_axes = _plane_axes(path, self._series, pyramid)
             pages = tuple(page_tags(item) for item in self._pages)
             with parsing(path, "description of its pixels"):
@@ -124,6 +127,7 @@ class Reader(ImageReader):
                     pages=pages,
                     levels=pyramid.levels,
                     below=pyramid.below,
+                    masks=tuple(level_of(item) for item in pyramid.masks),
                     cloud_optimised=not pyramid.below and is_cloud_optimised(tif),
                 )
             self._colours = _colour_table(page)
@@ -132,7 +136,7 @@ class Reader(ImageReader):
         notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *nodata_notes)
         notes += _beside(path)
         header = self._header(page, plane_axes, spacing, (*notes, *heard))
-        return replace(header, nodata=nodata)
+        return replace(header, nodata=nodata, mask=mask)
 
     def _header(
         self, page: TiffPage, plane_axes: Axes, spacing: dict[str, Spacing], notes: tuple[str, ...]
@@ -387,6 +391,21 @@ def _refuse_other_inks(path: Path, page: TiffPage) -> None:
             "has inks that are compressed with JPEG, of which programs disagree what they mean; "
             "save it without compression, or with deflate",
         )
+
+
+def _mask(path: Path, tif: TiffFile, pyramid: Pyramid) -> Mask | None:
+    """Return the mask that GDAL stores as a page of its own, True at valid pixels."""
+    if not pyramid.masks:
+        return None
+    page = pyramid.masks[0]
+    if page.compression not in _COMPRESSIONS or page.compression == _JPEG:
+        raise refusal(path, "has a mask with a compression that is not supported; save it again")
+    if page.compression not in tifffile.TIFF.DECOMPRESSORS:
+        raise _needs_imagecodecs(path, page)
+    refuse_no_pixels(path, page.shape)
+    _refuse_missing_data(path, tif, TiffPageSeries([page]))
+    _refuse_long_segments(path, page, page)
+    return np.asarray(page.asarray() != 0)
 
 
 def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> None:

@@ -39,11 +39,14 @@ class Pyramid(NamedTuple):
         The smaller versions of each page, the largest first; empty if there are none.
     below : bool
         Whether they are in directories below that of their page.
+    masks : tuple of TiffPage
+        Pages that say which pixels are valid, in full resolution and then those of the levels.
     """
 
     pages: list[TiffPage]
     levels: tuple[tuple[TiffLevel, ...], ...] = ()
     below: bool = False
+    masks: tuple[TiffPage, ...] = ()
 
 
 def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
@@ -56,12 +59,8 @@ def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
     pages : list of TiffPage
         The chain of its pages.
     """
-    if any(page.subfiletype & _MASK for page in pages):
-        raise refusal(
-            path,
-            "has a mask of its pixels as a page of its own, as GDAL writes it; turn it into a "
-            "nodata value or an alpha channel first, for example by gdalwarp -dstalpha",
-        )
+    masks = tuple(page for page in pages if page.subfiletype & _MASK)
+    pages = [page for page in pages if not page.subfiletype & _MASK]
     groups: list[list[TiffPage]] = []
     for page in pages:
         if page.subfiletype & _REDUCED and groups and page.hash != groups[-1][0].hash:
@@ -82,7 +81,32 @@ def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
     levels = tuple(_levels(path, page, found) for page, found in zip(full, smaller, strict=True))
     if any(_sizes(found) != _sizes(levels[0]) for found in levels[1:]):
         raise _unclear(path, "of other sizes for some pages than for others")
-    return Pyramid(full, levels if levels and levels[0] else (), below)
+    levels = levels if levels and levels[0] else ()
+    if masks and not _are_masks(masks, full, levels):
+        raise refusal(
+            path,
+            "has masks of its pixels as pages of their own, which do not belong to one image; turn "
+            "them into a nodata value or an alpha channel, for example by gdalwarp -dstalpha",
+        )
+    return Pyramid(full, levels, below, masks)
+
+
+def _are_masks(
+    masks: tuple[TiffPage, ...],
+    full: list[TiffPage],
+    levels: tuple[tuple[TiffLevel, ...], ...],
+) -> bool:
+    """Whether masks are those of a single page, and of its smaller versions or none of them."""
+    if len(full) != 1 or any(
+        (mask.samplesperpixel, mask.planarconfig) != (1, 1)
+        or mask.bitspersample != 1
+        or mask.axes != "YX"
+        for mask in masks
+    ):
+        return False
+    found = [(mask.imagelength, mask.imagewidth) for mask in masks]
+    size = full[0].imagelength, full[0].imagewidth
+    return found == [size, *(_sizes(levels[0]) if levels and len(found) > 1 else [])]
 
 
 def _unclear(path: Path, what: str) -> Exception:
@@ -122,7 +146,7 @@ def _levels(path: Path, page: TiffPage, smaller: list[TiffPage]) -> tuple[TiffLe
         if not same or item.subifds or not _is_smaller(size, (height, width)):
             raise _unclear(path, "with levels that are other images")
         with parsing(path, "description of a smaller version"):
-            levels.append(TiffLevel(size, storage_of(item), page_tags(item)))
+            levels.append(level_of(item))
     order = sorted(levels, key=lambda level: level.size, reverse=True)
     for before, after in pairwise(order):
         if not _is_smaller(after.size, before.size):
@@ -142,6 +166,11 @@ def _is_smaller(size: tuple[int, int], other: tuple[int, int]) -> bool:
         abs(height - larger_height * width / larger_width) <= 1
         or abs(width - larger_width * height / larger_height) <= 1
     )
+
+
+def level_of(page: TiffPage) -> TiffLevel:
+    """Return the size of a page, and how it is stored."""
+    return TiffLevel((page.imagelength, page.imagewidth), storage_of(page), page_tags(page))
 
 
 def storage_of(page: TiffPage) -> Storage:

@@ -101,6 +101,8 @@ class TiffDetails(FormatDetails):
     below : bool
         Whether these are directories below that of their page (SubIFDs), as in OME-TIFF, or follow
         it in the chain of pages, as those that GDAL writes.
+    masks : tuple of TiffLevel
+        Pages with the mask of the only page and of its smaller versions.
     cloud_optimised : bool
         Whether the file is one for reading over a network: directories before pixels, and small
         levels before large ones.
@@ -116,11 +118,14 @@ class TiffDetails(FormatDetails):
     pages: tuple[TiffPageTags, ...] = ()
     levels: tuple[tuple[TiffLevel, ...], ...] = ()
     below: bool = False
+    masks: tuple[TiffLevel, ...] = ()
     cloud_optimised: bool = False
 
     @property
     def only_here(self) -> str | None:
         """The metadata that is lost in a file of another format, in words for the user."""
+        if self.masks:
+            return "the mask, descriptions and other tags of the TIFF file"
         says_more = any(
             code not in (*_TAGS_FOR_ALL, *page.in_exif) and not str(value).startswith('b\'{"shape"')
             for page in self.pages

@@ -34,6 +34,7 @@ from integrodiff.io.formats.tiff_tags import (
     XMP,
     Storage,
     TiffDetails,
+    TiffLevel,
     TiffPageTags,
     TiffTagTuple,
     described_as,
@@ -41,9 +42,9 @@ from integrodiff.io.formats.tiff_tags import (
     without_statistics,
 )
 from integrodiff.io.image import ImageHeader, Metadata, Page
-from integrodiff.validity import Validity
+from integrodiff.validity import Mask, Validity
 
-_WHITE_IS_ZERO, _GREY, _RGB, _SEPARATED = 0, 1, 2, 5
+_WHITE_IS_ZERO, _GREY, _RGB, _TRANSPARENCY, _SEPARATED = 0, 1, 2, 4, 5
 _NONE, _DEFLATE = 1, 8
 _PREDICTED = {2: "iu", 3: "f"}
 """Kinds of numbers by predictor: differences of integers, and of the bytes of floats."""
@@ -104,11 +105,34 @@ class Writer(ImageWriter):
         tags = described_as(_tags_of_page(details, number), page.pixels.dtype)
         levels = details.levels[number] if number < len(details.levels) else ()
         below = {"subifds": len(levels)} if levels and details.below else {}
+        mask, masks = self.header.mask, list(details.masks)
         self._write(page, tags, details.storage, **below)
+        if mask is not None and masks:
+            self._write_mask(mask, masks.pop(0), subfiletype=4)
+        reduced = []
         for level in levels:
-            page = self._reduced(page, level.size)
+            page = self._reduced(page, level.size, mask)
+            mask = None if mask is None else smaller(mask.astype(np.float32), level.size) > 0
             self._write(page, level.tags, level.storage, subfiletype=1)
+            reduced.append(mask)
+        for level, small in zip(masks, reduced, strict=False):
+            if small is not None:
+                self._write_mask(small, level, subfiletype=5)
         self._number += 1
+
+    def _write_mask(self, mask: Mask, level: TiffLevel, *, subfiletype: int) -> None:
+        """Write a mask as a page of one bit per pixel."""
+        with _silence():
+            self._writer.write(
+                mask,
+                photometric=_TRANSPARENCY,
+                subfiletype=subfiletype,
+                extratags=level.tags.tags,
+                metadata=None,
+                software=False,
+                **_usable_storage(level.storage, mask.dtype),
+            )
+        self._written.append(level.tags)
 
     def _write(self, page: Page, tags: TiffPageTags, storage: Storage, **options: int) -> None:
         """Write a page with its tags."""
@@ -132,9 +156,11 @@ class Writer(ImageWriter):
             )
         self._written.append(tags)
 
-    def _reduced(self, page: Page, size: tuple[int, int]) -> Page:
+    def _reduced(self, page: Page, size: tuple[int, int], mask: Mask | None) -> Page:
         """Return a smaller version of a page, of which invalid and transparent pixels are none."""
-        counted = Validity(nodata=self.header.nodata).of(page.pixels)
+        rules = Validity(nodata=self.header.nodata)
+        rules = rules if mask is None else rules.with_mask([mask], "mask")
+        counted = rules.of(page.pixels)
         if page.alpha is None:
             return Page(smaller(page.pixels, size, counted))
         seen = page.alpha != 0
