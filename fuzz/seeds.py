@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import zarr
 from PIL import Image
 from pydicom.encaps import encapsulate
 from zarr.codecs import BloscCodec, ZstdCodec
+
+from integrodiff.io.registry import SUFFIXES
 
 FOREIGN = Path(__file__).parents[1] / "tests" / "data" / "foreign"
 _PIXELS: Any = np.arange(2 * 9 * 11, dtype=np.uint16).reshape(2, 9, 11) * 300
@@ -50,6 +53,16 @@ def _write_pictures(folder: Path) -> None:
     colour.save(folder / "metadata.jpg", dpi=(72, 72), comment="a comment", **metadata)
     colour.save(folder / "metadata.webp", lossless=True, **metadata)
     colour.save(folder / "metadata.png", exif=metadata["exif"], dpi=(72, 72))
+    colour.convert("CMYK").save(folder / "inks.jpg", quality=60)
+    colour.save(folder / "colour.gif", comment=b"a comment")
+    rgba.save(folder / "rgba.gif")
+    colour.save(folder / "colour.bmp", dpi=(72, 72))
+    colour.quantize(8).save(folder / "palette.bmp")
+    if SUFFIXES[".avif"].missing is None:
+        rgba.save(folder / "rgba.avif", exif=metadata["exif"])
+    if SUFFIXES[".heic"].missing is None:
+        heif = import_module("pillow_heif")
+        heif.from_pillow(rgba).save(folder / "rgba.heic", exif=metadata["exif"])
 
 
 def _write_stacks(folder: Path) -> None:
@@ -59,12 +72,25 @@ def _write_stacks(folder: Path) -> None:
     tifffile.imwrite(folder / "imagej.tif", _PIXELS, imagej=True, metadata={"axes": "ZYX"})
     tifffile.imwrite(folder / "ome.ome.tif", _PIXELS, photometric="minisblack")
     tifffile.imwrite(folder / "float.tif", _PIXELS.astype(np.float32), compression="zlib")
+    Image.fromarray(_COLOUR).convert("CMYK").save(folder / "inks.tif")
+    _write_pyramid(folder / "pyramid.ome.tif")
     volume: Any = nibabel.Nifti2Image(_PIXELS.T, np.eye(4))
     volume.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"a comment"))
     stream = io.BytesIO()
     volume.to_file_map({"image": nibabel.FileHolder(fileobj=stream)})
     (folder / "volume.nii").write_bytes(stream.getvalue())
     (folder / "volume.nii.gz").write_bytes(gzip.compress(stream.getvalue()))
+
+
+def _write_pyramid(path: Path) -> None:
+    options: Any = {"tile": (16, 16), "photometric": "minisblack", "compression": "zlib"}
+    with tifffile.TiffWriter(path, ome=True) as writer:
+        writer.write(_PIXELS, subifds=1, metadata={"axes": "CYX"}, **options)
+        writer.write(_PIXELS[:, ::2, ::2], subfiletype=1, **options)
+    with tifffile.TiffWriter(path.with_name("mask.tif")) as writer:
+        writer.write(_PIXELS[0], metadata=None, **options)
+        options["photometric"] = 4
+        writer.write(_PIXELS[0] > 9000, subfiletype=4, metadata=None, **options)
 
 
 def _write_zarr(folder: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff.layout import Layout
+from integrodiff.units import GreyUnits
 from integrodiff.validity import Validity, plane_masks
 
 _KINDS = {"b": "a boolean mask", "c": "complex", "O": "an array of Python objects"}
@@ -30,12 +31,15 @@ class ArrayImage:
     distances : mapping
         Distance of neighbouring pixels along an axis, in one unit, by the letter of the axis;
         empty if unknown.
+    units : GreyUnits
+        The unit of noise levels, that of the values.
     """
 
     array: NDArray[Any]
     layout: Layout
     validity: Validity = field(default_factory=Validity)
     distances: Mapping[str, float] = field(default_factory=dict)
+    units: GreyUnits = field(default_factory=GreyUnits)
 
     @property
     def dtype(self) -> np.dtype[Any]:

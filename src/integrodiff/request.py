@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -55,6 +55,7 @@ from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
 from integrodiff.noise.spectrum import Glimpse, glimpse_of
 from integrodiff.stages import Evolution
+from integrodiff.units import GreyUnits
 from integrodiff.validity import Mask, Validity
 
 Noise: TypeAlias = (
@@ -89,6 +90,10 @@ class Source(Protocol):
     @property
     def distances(self) -> Mapping[str, float]:
         """Distance of neighbouring pixels by the letter of an axis; empty if unknown."""
+
+    @property
+    def units(self) -> GreyUnits:
+        """The unit of what is given and reported, seen from the values of the planes."""
 
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes in order, ``(Y, X)`` or ``(Y, X, S)``; may be called again."""
@@ -167,6 +172,34 @@ class Request:
             return False
         known = self.noise == "poisson" or isinstance(self.noise, PoissonGaussian)
         return not known
+
+    def stored(self, units: GreyUnits) -> Request:
+        """Return the request for an image whose values are in another unit than the request's.
+
+        Raises
+        ------
+        ValueError
+            If photons are counted and brighter pixels have smaller values.
+        """
+        if units.are_stored:
+            return self
+        size, sigma, noise = units.size, self.sigma, self.noise
+        if isinstance(sigma, Mapping):
+            sigma = {scale: level / size for scale, level in sigma.items()}
+        elif sigma is not None:
+            sigma = np.asarray(sigma, np.float64) / size
+            sigma = float(sigma) if sigma.ndim == 0 else sigma
+        if noise != "gaussian":
+            if units.slope < 0:
+                raise ValueError("photon noise needs grey values that grow with the light")
+            noise = _stored_detector(noise, units)
+        return replace(
+            self,
+            sigma=sigma,
+            noise_psd=None if self.noise_psd is None else self.noise_psd / size**2,
+            noise=noise,
+            data_range=None if self.data_range is None else self.data_range / size,
+        )
 
     def has_alpha(self, layout: Layout) -> bool:
         """Whether the last sample of an image is transparency, and not to be denoised."""
@@ -268,6 +301,22 @@ class ResolvedChannel:
     mask: Mask | None = None
     volume: Volume | None = None
 
+    def in_units(self, units: GreyUnits) -> ResolvedChannel:
+        """Return the channel for an image with its grey values in another unit."""
+        if units.are_stored:
+            return self
+        size, levels, photons = units.size, self.map, self.photons
+        if levels is not None:
+            mean, lowest, highest = (size * level for level in levels[:3])
+            levels = levels._replace(mean=mean, lowest=lowest, highest=highest)
+        return replace(
+            self,
+            noise=self.noise if photons else tuple(found.times(size) for found in self.noise),
+            photons=photons and photons.in_units(*units),
+            map=levels,
+            scaling=self.scaling if photons else tuple(factor / size for factor in self.scaling),
+        )
+
     @property
     def levels(self) -> tuple[Level, ...]:
         """Noise of each group on the scale of the model."""
@@ -366,6 +415,8 @@ class ResolvedRequest:
         How many pixels are not; None if all are valid.
     volume : Volume, optional
         Geometry of a volume, which is denoised in three dimensions; None for images.
+    units : GreyUnits
+        The unit of the user, in which levels are given and reported.
     """
 
     request: Request
@@ -375,6 +426,12 @@ class ResolvedRequest:
     validity: Validity
     invalid: InvalidPixels | None = None
     volume: Volume | None = None
+    units: GreyUnits = field(default_factory=GreyUnits)
+
+    @property
+    def reported(self) -> tuple[ResolvedChannel, ...]:
+        """The channels in the unit of the user."""
+        return tuple(channel.in_units(self.units) for channel in self.channels)
 
     @property
     def result_dtype(self) -> np.dtype[Any]:
@@ -384,7 +441,7 @@ class ResolvedRequest:
     @property
     def noise(self) -> str:
         """Description of the noise of all channels."""
-        return "; ".join(dict.fromkeys(str(channel) for channel in self.channels))
+        return "; ".join(dict.fromkeys(str(channel) for channel in self.reported))
 
 
 def resolve(request: Request, source: Source) -> ResolvedRequest:
@@ -407,7 +464,7 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     VolumeModelWarning
         If the image is a volume, and the parameters of the model were trained on images.
     """
-    layout = source.layout
+    layout, request = source.layout, request.stored(source.units)
     _check_map(request.map, layout)
     volume = _volume(request, source)
     surveys = [_Survey(request, source.dtype, layout, volume) for _ in range(layout.channels)]
@@ -426,6 +483,7 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
         validity=source.validity,
         invalid=invalid,
         volume=volume,
+        units=source.units,
     )
 
 
@@ -472,6 +530,18 @@ def _volume(request: Request, source: Source) -> Volume | None:
     # Files often have spacing in single precision.
     z, y, x = (round(distances[letter] / smallest, 6) for letter in "ZYX")
     return Volume(layout.slices, (z, y, x), origin)
+
+
+def _stored_detector(noise: Noise, units: GreyUnits) -> Noise:
+    """Return the detector for stored values; one that is not known at all stays as it is."""
+    slope, zero = 1 / units.slope, -units.intercept / units.slope
+    if noise == "poisson":
+        noise = PoissonGaussian()
+    if isinstance(noise, PoissonGaussian):
+        return noise.in_units(slope, zero)
+    if isinstance(noise, UnknownDetector) and noise.offset is not None:
+        return UnknownDetector(offset=noise.offset * slope + zero)
+    return noise
 
 
 def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -340,7 +340,7 @@ def test_input_is_never_overwritten(noisy_png: Path, tmp_path: Path, link: str) 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("out.gif", [], "file extension '.gif'"),
+        ("out.xyz", [], "file extension '.xyz'"),
         ("no/out.png", [], "folder does not exist"),
         ("out.png", ["--float"], "float32; write TIFF"),
         ("out.jpg", ["--float"], "write TIFF"),

@@ -126,7 +126,7 @@ def collisions(folder: Path) -> list[tuple[list[object], int, str]]:
         ([a, "-", "--json", "-"], 2, "both go to standard output"),
         ([a, out / "o.png", "--resume", "--jobs", 2], 2, "--resume, --jobs needs a folder as OUT"),
         ([a, out / "o.png", "--format", "png"], 2, "the format follows the file extension"),
-        ([folder, out, "--format", "gif"], 2, "--format must be one of png"),
+        ([folder, out, "--format", "svg"], 2, "--format must be one of png"),
         ([folder, out, "--jobs", "0"], 2, "--jobs"),
         ([folder, out, "--colour", "red"], 2, "--colour must be one of"),
         ([folder, out, "--json", a], 4, "not an earlier report"),

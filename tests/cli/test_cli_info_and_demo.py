@@ -180,7 +180,7 @@ def test_demo(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "code"),
-    [("--sigma", "0", 2), ("--seed", "-1", 2), ("--engine", "x", 2), ("--output", "x.bmp", 4)],
+    [("--sigma", "0", 2), ("--seed", "-1", 2), ("--engine", "x", 2), ("--output", "x.xyz", 4)],
 )
 def test_demo_refuses(tmp_path: Path, option: str, value: str, code: int) -> None:
     result = run("demo", "--output", tmp_path / "demo.png", option, value)

@@ -6,7 +6,9 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -17,15 +19,19 @@ import zarr
 from command_line import run
 from foreign_files import FOLDER
 from image_samples import values
+from numpy.typing import NDArray
+from PIL import Image
 
 from integrodiff.errors import ImageFileError
 from integrodiff.io import (
+    ImageFile,
     Page,
     create_image,
     open_image,
     read_image,
     write_image,
 )
+from integrodiff.io.formats.tiff_tags import TiffDetails
 
 # ---- missing packages ----
 
@@ -99,8 +105,20 @@ def small_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 
 
+def write_cloud_optimised(path: Path, pixels: NDArray[Any]) -> None:
+    """Write a pyramid of two levels in the layout of one that GDAL made."""
+    image = read_image(FOLDER / "cog.tif")
+    details = image.metadata.own
+    assert isinstance(details, TiffDetails)
+    level = details.levels[0][0]._replace(size=(30, 35))
+    metadata = replace(image.metadata, own=replace(details, levels=((level,),)))
+    write_image(path, ImageFile(pixels=pixels, metadata=metadata))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".png", ".tif", ".npy", ".nii", ".nii.gz", ".dcm", ".zarr"])
+@pytest.mark.parametrize(
+    "suffix", [".png", ".tif", ".cog.tif", ".bmp", ".npy", ".nii", ".nii.gz", ".dcm", ".zarr"]
+)
 def test_full_disk(tmp_path: Path, suffix: str) -> None:
     pixels = values(60, 70, dtype="uint16")
     source, target = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
@@ -114,6 +132,10 @@ def test_full_disk(tmp_path: Path, suffix: str) -> None:
         dataset.save_as(source)
     elif suffix == ".npy":
         np.save(source, pixels)
+    elif suffix == ".cog.tif":
+        write_cloud_optimised(source, pixels)
+    elif suffix == ".bmp":
+        Image.fromarray((pixels >> 8).astype(np.uint8)).save(source)
     else:
         tifffile.imwrite(source, pixels)
     before = sorted(tmp_path.rglob("*"))

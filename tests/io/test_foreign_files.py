@@ -97,7 +97,7 @@ def without_places(value: Any) -> Any:
 LAYOUT = ("StripOffsets", "StripByteCounts", "TileOffsets", "TileByteCounts", "RowsPerStrip")
 
 
-@pytest.mark.parametrize("name", [n for n in WITH_PIXELS if n.endswith("f") and n != "jpeg.tif"])
+@pytest.mark.parametrize("name", [n for n in WITH_PIXELS if n.endswith(".tif") and n != "jpeg.tif"])
 def test_tiff_keeps_its_tags_and_its_layout(name: str, origin: str, tmp_path: Path) -> None:
     source = foreign(name, origin, tmp_path)
     target = again(read_image(source), name, tmp_path)
@@ -111,7 +111,7 @@ def test_tiff_keeps_its_tags_and_its_layout(name: str, origin: str, tmp_path: Pa
             layout |= {"BitsPerSample", "FillOrder", "SampleFormat", "PlanarConfiguration"}
             layout |= {"WhitePoint", "PrimaryChromaticities", "NewSubfileType", "SubfileType"}
             for tag in first.tags:
-                if tag.name not in layout:
+                if tag.name not in layout and (tag.name, tag.value) != ("Predictor", 1):
                     assert without_places(tags[tag.name]) == without_places(tag.value), tag.name
 
 
@@ -121,10 +121,11 @@ def test_another_program_reads_the_tiff_that_we_write(tmp_path: Path) -> None:
         pytest.skip("needs the program tiffinfo")
     for name in (n for n in WITH_PIXELS if n.endswith(".tif")):
         target = again(read_image(FOLDER / name), name, tmp_path)
+        # That program does not know all tags, wherever they are.
+        known = subprocess.run([program, "-D", FOLDER / name], capture_output=True, text=True)
         done = subprocess.run([program, "-D", target], capture_output=True, text=True)
-        # That program knows no interoperability, wherever it is.
-        said = [line for line in done.stderr.splitlines() if "tag 40965" not in line]
-        assert (done.returncode, said) == (0, []), name
+        said = set(done.stderr.splitlines()) - set(known.stderr.splitlines())
+        assert (done.returncode, said) == (0, set()), name
 
 
 def exif_of(path: Path) -> dict[str, Any]:
@@ -175,11 +176,62 @@ def test_another_program_finds_the_exif_data(tmp_path: Path) -> None:
 def elements(path: Path) -> dict[str, Any]:
     """Return all elements but those that a derived image has anew."""
     content = pydicom.dcmread(path).to_json_dict()
+    content["7FE00010"].pop("vr")  # bytes may be stored as bytes or as words
     new = ("00080008", "00080018", "00082112", "0008103E", "00082111", "0020000E")
     return {tag: value for tag, value in content.items() if tag not in new}
 
 
-@pytest.mark.parametrize("name", ["explicit.dcm", "implicit.dcm", "bigendian.dcm", "colour.dcm"])
+@pytest.mark.parametrize("name", ["cmyk.jpg", "cmyk.tif"])
+def test_inks_come_back(name: str, origin: str, tmp_path: Path) -> None:
+    source = foreign(name, origin, tmp_path)
+    image = read_image(source)
+    assert image.header.kind == "CMYK"
+    target = again(image, name, tmp_path)
+    with Image.open(source) as old, Image.open(target) as new:
+        assert (new.mode, new.size, new.info["dpi"]) == ("CMYK", old.size, (300, 300))
+        difference = np.asarray(new).astype(int) - np.asarray(old)
+        assert np.abs(difference).max() <= (0 if name.endswith(".tif") else 8)
+        # Inks are what red, green and blue lack; ImageMagick takes black out of them.
+        cyan, magenta, yellow, black = (np.asarray(old)[..., n].astype(int) for n in range(4))
+        red = expected("rgb8")[..., 0]
+        assert np.abs((255 - cyan) * (255 - black) / 255 - red).max() < 12
+        assert magenta.max() > 0
+        assert yellow.max() > 0
+        if name.endswith(".jpg"):
+            assert old.quantization[0] == new.quantization[0]  # type: ignore[attr-defined]
+
+
+def test_gif_and_bmp_keep_comment_and_resolution(tmp_path: Path) -> None:
+    with Image.open(again(read_image(FOLDER / "grey8.gif"), "grey8.gif", tmp_path)) as picture:
+        assert picture.info["comment"] == b"gradient"
+    with Image.open(again(read_image(FOLDER / "rgb8.bmp"), "rgb8.bmp", tmp_path)) as picture:
+        assert picture.info["dpi"] == pytest.approx((300, 300), abs=0.1)
+
+
+DICOM = ["explicit.dcm", "implicit.dcm", "bigendian.dcm", "colour.dcm", "secondary.dcm"]
+
+
+@pytest.mark.parametrize("name", DICOM)
+def test_dcmdump_shows_the_same_elements(name: str, tmp_path: Path) -> None:
+    dump = shutil.which("dcmdump")
+    if dump is None:
+        pytest.skip("needs the program dcmdump")
+
+    def shown(path: Path) -> dict[str, str]:
+        done = subprocess.run([dump, "-q", path], capture_output=True, text=True, check=True)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("(")]
+        return {line[:11]: " ".join(line.partition("#")[0].split()) for line in lines}
+
+    old, new = shown(FOLDER / name), shown(again(read_image(FOLDER / name), name, tmp_path))
+    # Of a derived image: group lengths and writer of the file, instance, series and derivation.
+    made = {"(0002,0000)", "(0002,0003)", "(0002,0012)", "(0002,0013)", "(0002,0016)"}
+    made |= {"(0008,0008)", "(0008,0018)", "(0008,103e)", "(0008,2111)", "(0008,2112)"}
+    made |= {"(0020,000e)", "(fffe,e0dd)", "(7fe0,0010)"}  # pixels are compared elsewhere
+    different = {tag for tag in {*old, *new} if old.get(tag) != new.get(tag)}
+    assert different <= made
+
+
+@pytest.mark.parametrize("name", DICOM)
 def test_dicom_keeps_its_elements(name: str, origin: str, tmp_path: Path) -> None:
     source = foreign(name, origin, tmp_path)
     target = again(read_image(source), name, tmp_path)

@@ -40,11 +40,21 @@ def two_sizes() -> bytes:
     return stream.getvalue()
 
 
-def pyramid() -> bytes:
+def pyramid(*sizes: tuple[int, int], below: bool = False, dtype: str = "uint8") -> bytes:
     stream = io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:
-        writer.write(values(HEIGHT, WIDTH), subifds=1)
-        writer.write(values(HEIGHT // 2, WIDTH // 2), subfiletype=1)
+        writer.write(values(HEIGHT, WIDTH), subifds=len(sizes) if below else None, metadata=None)
+        for size in sizes:
+            writer.write(values(*size).astype(dtype), subfiletype=1, metadata=None)
+    return stream.getvalue()
+
+
+def mask_page() -> bytes:
+    stream = io.BytesIO()
+    with tifffile.TiffWriter(stream) as writer:
+        for _ in range(2):
+            writer.write(values(HEIGHT, WIDTH), metadata=None)
+            writer.write(values(HEIGHT, WIDTH) > 99, subfiletype=4, metadata=None)
     return stream.getvalue()
 
 
@@ -81,7 +91,18 @@ def flipped(data: bytes, position: int) -> bytes:
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "is empty"),
     "text": (lambda: b"not an image at all", "this is not a PNG, JPEG, TIFF"),
-    "gif": (lambda: pillow(Image.fromarray(GREY), "GIF"), "this is not a PNG, JPEG, TIFF"),
+    "gif animation": (
+        lambda: pillow(
+            Image.fromarray(GREY),
+            "GIF",
+            save_all=True,
+            append_images=[Image.fromarray(255 - GREY)],
+        ),
+        "animated GIF.*TIFF stack",
+    ),
+    "gif cut": (lambda: pillow(Image.fromarray(GREY), "GIF")[:300], "damaged or incomplete"),
+    "bmp mask": (lambda: pillow(Image.fromarray(GREY > 99), "BMP"), "one bit per pixel"),
+    "bmp cut": (lambda: pillow(Image.fromarray(GREY), "BMP")[:-40], "damaged or incomplete"),
     "png header only": (lambda: PNG[:20], "header is damaged"),
     "png cut": (lambda: PNG[: len(PNG) // 2], "damaged or incomplete"),
     "png without end": (lambda: PNG[:-12], "damaged or incomplete"),
@@ -98,10 +119,6 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "jpeg cut": (lambda: JPEG[: len(JPEG) // 2], "damaged or incomplete"),
     "jpeg magic only": (lambda: JPEG[:4], "damaged or incomplete"),
-    "jpeg cmyk": (
-        lambda: pillow(Image.fromarray(COLOUR).convert("CMYK"), "JPEG"),
-        "convert it to RGB",
-    ),
     "tiff magic only": (lambda: TIFF[:4], "damaged or incomplete"),
     "tiff header only": (lambda: TIFF[:8], "without any image"),
     "tiff tags cut": (lambda: TIFF[:60], "damaged or incomplete"),
@@ -129,7 +146,11 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "tiff mask": (lambda: tiff(GREY > 99), "one bit per pixel"),
     "tiff complex": (lambda: tiff(GREY.astype(np.complex64)), "complex samples"),
-    "tiff cmyk": (lambda: tiff(values(HEIGHT, WIDTH, 4), photometric="separated"), "SEPARATED"),
+    "tiff five inks": (
+        lambda: tiff(values(HEIGHT, WIDTH, 5), photometric="separated", extrasamples=[0]),
+        "inks that are not just CMYK",
+    ),
+    "tiff lab": (lambda: tiff(COLOUR, photometric="cielab"), "CIELAB"),
     "tiff volume": (
         lambda: tiff(
             values(5, 32, 32), volumetric=True, tile=(2, 16, 16), photometric="minisblack"
@@ -141,7 +162,21 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         "rows and columns last",
     ),
     "tiff two sizes": (two_sizes, "several series"),
-    "tiff pyramid": (pyramid, "several resolutions"),
+    "tiff mask pages": (mask_page, "masks of its pixels.*gdalwarp"),
+    "tiff pyramid of two images": (lambda: pyramid((HEIGHT // 2, WIDTH // 4)), "other images"),
+    "tiff pyramid of two types": (
+        lambda: pyramid((HEIGHT // 2, WIDTH // 2), dtype="uint16", below=True),
+        "other images",
+    ),
+    "tiff pyramid upwards": (
+        lambda: pyramid((HEIGHT // 4, WIDTH // 4), (HEIGHT // 2, WIDTH // 2)),
+        "small levels before large ones",
+    ),
+    "tiff pyramid of many levels": (lambda: pyramid(*[(2, 2)] * 41, below=True), "41 levels"),
+    "tiff thumbnail first": (
+        lambda: pyramid((2 * HEIGHT, 2 * WIDTH), below=True),
+        "several resolutions",
+    ),
     "tiff rgb and two more": (
         lambda: tiff(values(HEIGHT, WIDTH, 5), photometric="rgb", planarconfig="contig"),
         "unclear meaning",
@@ -217,7 +252,7 @@ def colour(dtype: str, *, alpha: bool = False) -> ImageFile:
 
 
 UNWRITABLE: list[tuple[str, ImageFile, str]] = [
-    ("a.bmp", grey("uint8"), r"file extension '\.bmp' is unknown"),
+    ("a.xyz", grey("uint8"), r"file extension '\.xyz' is unknown"),
     ("a", grey("uint8"), "file extension '' is unknown"),
     ("a.png", grey("float32"), r"float32; write TIFF \(.tif\) instead"),
     ("a.png", grey("int16"), r"write TIFF \(.tif\) instead"),

@@ -15,7 +15,7 @@ from zarr.storage import LocalStore
 
 from integrodiff.io import create_image, open_image, read_image, write_image
 from integrodiff.io.formats import zarr_slabs
-from integrodiff.io.formats.zarr_pyramid import as_dtype, interval_edges, local_mean, nearest
+from integrodiff.io.formats.pyramid import as_dtype, interval_edges, local_mean, nearest
 
 pytestmark = pytest.mark.slow
 

@@ -1,8 +1,8 @@
 """Image files that other programs write from the same small gradients.
 
 ``python tests/foreign_files.py`` writes ``tests/data/foreign`` anew; it needs ImageMagick, the
-tools of libtiff, DCMTK, GDCM, exiv2 and nifti_tool (Debian: ``imagemagick libtiff-tools dcmtk
-libgdcm-tools exiv2 nifti-bin``), and the Python package ome-zarr.
+tools of libtiff, DCMTK, GDCM, exiv2, nifti_tool and GDAL (Debian: ``imagemagick libtiff-tools dcmtk
+libgdcm-tools exiv2 nifti-bin gdal-bin``), and the Python package ome-zarr.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ CAMERA = (
     '-M"set Exif.GPSInfo.GPSLatitude 49/1 15/1 30/1" -M"set Exif.Iop.InteroperabilityIndex R98" '
     "{out}"
 )
-PROFILE = "-profile srgb.icc -density 300 -units PixelsPerInch"
+EARTH = "-a_srs EPSG:32632 -a_ullr 500000 5500000 500170 5499870 -mo NOTE=gradient"
+CLOUD = "-of COG -co BLOCKSIZE=16 -co OVERVIEW_COUNT=2 -co COMPRESS=DEFLATE"
+DENSITY = "-density 300 -units PixelsPerInch"
+PROFILE = f"-profile srgb.icc {DENSITY}"
 
 FILES = {
     "grey8.png": ForeignFile(commands=("magick grey8.pgm {out}",), pixels="grey8"),
@@ -89,6 +92,18 @@ FILES = {
             'exiv2 -M"set Exif.Image.Make a camera" {out}',
         ),
         pixels="rgb8",
+    ),
+    "grey8.gif": ForeignFile(
+        commands=("magick grey8.pgm -set comment gradient {out}",), pixels="grey8", tolerance=6
+    ),
+    "rgb8.bmp": ForeignFile(
+        commands=("magick rgb8.ppm -density 300 -units PixelsPerInch bmp3:{out}",), pixels="rgb8"
+    ),
+    "cmyk.jpg": ForeignFile(
+        commands=(f"magick rgb8.ppm {DENSITY} -colorspace CMYK -quality 90 {{out}}",), pixels=""
+    ),
+    "cmyk.tif": ForeignFile(
+        commands=(f"magick rgb8.ppm {DENSITY} -colorspace CMYK -compress LZW {{out}}",), pixels=""
     ),
     "exif.jpg": ForeignFile(
         commands=("magick grey8.pgm -quality 100 {out}", CAMERA), pixels="grey8", tolerance=3
@@ -124,11 +139,36 @@ FILES = {
     "planes.tif": ForeignFile(
         commands=("magick rgb8.ppm c.tif", "tiffcp -B -p separate c.tif {out}"), pixels="rgb8"
     ),
+    "geo.tif": ForeignFile(
+        commands=(f"gdal_translate {EARTH} -a_nodata 7000 grey16.pgm {{out}}",), pixels="grey16"
+    ),
+    "overviews.tif": ForeignFile(
+        commands=(
+            f"gdal_translate {EARTH} -co TILED=YES -co BLOCKXSIZE=16 -co BLOCKYSIZE=16 "
+            "-co COMPRESS=LZW rgb8.ppm {out}",
+            "gdaladdo -r average {out} 2 4",
+        ),
+        pixels="rgb8",
+    ),
+    "cog.tif": ForeignFile(
+        commands=(
+            f"gdal_translate {EARTH} -a_nodata 7000 grey16.pgm g.tif",
+            f"gdal_translate {CLOUD} -co PREDICTOR=YES g.tif {{out}}",
+        ),
+        pixels="grey16",
+    ),
+    "bigcog.tif": ForeignFile(
+        commands=(f"gdal_translate {EARTH} {CLOUD} -co BIGTIFF=YES rgb8.ppm {{out}}",),
+        pixels="rgb8",
+    ),
     "explicit.dcm": ForeignFile(commands=(*DICOM, "dcmconv +te e.dcm {out}"), pixels="grey12"),
     "implicit.dcm": ForeignFile(commands=(*DICOM, "dcmconv +ti e.dcm {out}"), pixels="grey12"),
     "bigendian.dcm": ForeignFile(commands=(*DICOM, "dcmconv +tb e.dcm {out}"), pixels="grey12"),
     "rle.dcm": ForeignFile(commands=(*DICOM, "dcmcrle e.dcm {out}"), pixels="grey12"),
     "colour.dcm": ForeignFile(commands=("gdcmimg rgb8.ppm {out}",), pixels="rgb8"),
+    "secondary.dcm": ForeignFile(
+        commands=("magick rgb8.ppm bmp3:c.bmp", "img2dcm -i BMP c.bmp {out}"), pixels="rgb8"
+    ),
     "lossless-jpeg.dcm": ForeignFile(commands=(*DICOM, "gdcmconv --jpeg e.dcm {out}"), pixels=""),
     "deflated.dcm": ForeignFile(commands=(*DICOM, "dcmconv +td e.dcm {out}"), pixels=""),
     "empty.nii": ForeignFile(
@@ -164,8 +204,7 @@ def missing_programs(file: ForeignFile) -> list[str]:
 
 def make(name: str, folder: Path) -> Path:
     """Make a file by the other programs."""
-    for gradient, pixels in gradients().items():
-        _write_netpbm(folder / f"{gradient}.{'pgm' if pixels.ndim == 2 else 'ppm'}", pixels)
+    write_gradients(folder)
     (folder / "srgb.icc").write_bytes(
         ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     )
@@ -175,6 +214,12 @@ def make(name: str, folder: Path) -> Path:
             [program(first) or first, *words], cwd=folder, check=True, capture_output=True
         )
     return folder / name
+
+
+def write_gradients(folder: Path) -> None:
+    """Write the gradients, for the programs to read."""
+    for gradient, pixels in gradients().items():
+        _write_netpbm(folder / f"{gradient}.{'pgm' if pixels.ndim == 2 else 'ppm'}", pixels)
 
 
 def _write_netpbm(path: Path, pixels: NDArray[Any]) -> None:

@@ -188,6 +188,7 @@ install
 _atomic
 _child_threads
 layout
+units
 validity
 arrays
 containers
@@ -204,9 +205,11 @@ request
 pipeline
 _denoise
 __init__
-io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.tiff_tags \
-    formats.tiff_writing formats.jpeg_size formats.tiff \
-    formats.pillow formats.png formats.jpeg formats.webp formats.npy formats.dicom_frames \
+io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.pyramid \
+    formats.tiff_tags formats.tiff_levels formats.tiff_cog formats.tiff_writing \
+    formats.jpeg_size formats.tiff \
+    formats.pillow formats.png formats.jpeg formats.webp_quality formats.webp \
+    formats.gif formats.bmp formats.avif formats.heic formats.npy formats.dicom_frames \
     formats.dicom formats.nifti formats.zarr_codecs formats.zarr_slabs \
     formats.zarr_pyramid formats.ome_zarr \
     formats.__init__ __init__
@@ -226,11 +229,11 @@ its left. A new module must be entered here."""
 
 CONFINED = {
     "stages": set[str](),
-    "io": {"errors", "install", "layout", "validity", "_atomic"},
+    "io": {"errors", "install", "layout", "units", "validity", "_atomic"},
     "noise": {"arrays", "errors", "validity", "_checks"},
     "request": {
         *("arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "stages"),
-        *("validity", "_checks"),
+        *("units", "validity", "_checks"),
     },
     "pipeline": {"engines", "request", "validity"},
     "colour": {"errors", "_checks"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from integrodiff.io import ImageHeader, ImageReader
     from integrodiff.layout import Layout
     from integrodiff.request import InvalidPixels
+    from integrodiff.units import GreyUnits
     from integrodiff.validity import Nodata, Validity
 
 MaskFile = Annotated[
@@ -93,10 +94,10 @@ class Exclusions:
 
     def validity(self, header: ImageHeader) -> Validity:
         """Return which pixels of a file are valid; stop if the mask does not fit."""
-        from integrodiff.validity import Validity
-
-        declared = () if self.options.nodata == _NONE else header.nodata
-        rules = Validity(nodata=(*declared, *self.nodata))
+        rules = header.validity
+        if self.options.nodata == _NONE:
+            rules = replace(rules, nodata=())
+        rules = rules.with_nodata(*self.nodata)
         if self.mask is None or self.options.mask is None:
             return rules
         masks = self._masks_of_planes(header.layout)
@@ -145,6 +146,11 @@ class MaskedFile:
     def distances(self) -> Mapping[str, float]:
         """Spacing of the voxels, if the file declares it."""
         return self.reader.distances
+
+    @property
+    def units(self) -> GreyUnits:
+        """The unit of grey values that the file declares."""
+        return self.reader.units
 
     def planes(self) -> Iterable[NDArray[Any]]:
         """Iterate over all planes."""

@@ -48,6 +48,7 @@ class Options:
     as_float: bool
     exact: bool
     overwrite: bool
+    quality: int | None = None
 
     def settings(self) -> Settings:
         """Refuse options that are invalid for every image; load the model and the engine."""
@@ -180,7 +181,7 @@ def denoise_file(
         check_output_path(target, overwrite=options.overwrite)
         with open_image(source) as reader:
             dtype = denoiser.request.result_dtype(reader.header.dtype)
-            header = reader.header.with_dtype(dtype)
+            header = reader.header.with_dtype(dtype).with_quality(options.quality)
             check_output(target, header, overwrite=options.overwrite)
             with stopping(ExitCode.USAGE, ValueError):
                 file = settings.exclusions.source(reader, options.volume)
@@ -245,7 +246,7 @@ def _denoised(reader: ImageReader, pipeline: Pipeline, watch: Watch) -> Iterator
 
 def _noise_for_report(resolved: ResolvedRequest) -> dict[str, Any]:
     """Return the noise of an image as JSON values, with a list if it has several channels."""
-    channels = [_noise_of_channel(channel) for channel in resolved.channels]
+    channels = [_noise_of_channel(channel) for channel in resolved.reported]
     return channels[0] if len(channels) == 1 else {"channels": channels}
 
 
@@ -278,7 +279,7 @@ def _derivation_in_words(settings: Settings, resolved: ResolvedRequest) -> str:
     if len(parameters) > _LONGEST_PARAMETERS:
         parameters = f"parameters sha256 {hashlib.sha256(parameters.encode()).hexdigest()}"
     name = Path(settings.options.model).name
-    ranges = {f"{channel.data_range:.6g}" for channel in resolved.channels}
+    ranges = {f"{channel.data_range:.6g}" for channel in resolved.reported}
     return (
         f"denoised by integrodiff {__version__}, model {name} {parameters}, {resolved.noise}, "
         f"data range {', '.join(sorted(ranges))}{_geometry(resolved)}"

@@ -124,6 +124,17 @@ def denoise(
             "0.05 of 255 grey levels.",
         ),
     ] = False,
+    quality: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100,
+            metavar="N",
+            help="Quality of JPEG, WebP, AVIF and HEIC files, from 1 to 100. By default that of an "
+            "input of the same format, and hardly any loss otherwise.",
+            show_default=False,
+        ),
+    ] = None,
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="Search input folders recursively.")
     ] = False,
@@ -214,6 +225,7 @@ def denoise(
             as_float=as_float,
             exact=exact,
             overwrite=overwrite,
+            quality=quality,
         )
         run = _Run(
             inputs=inputs,

@@ -277,13 +277,17 @@ def check_output(path: Path, header: ImageHeader, *, overwrite: bool) -> Format:
     return form
 
 
+_PICTURES = ("PNG", "JPEG", "WebP", "AVIF", "HEIC", "TIFF")
 _KEEPS = {
-    "icc_profile": ("the colour profile", ("PNG", "JPEG", "WebP", "TIFF")),
-    "xmp": ("XMP data", ("PNG", "JPEG", "WebP", "TIFF")),
-    "exif": ("EXIF data", ("PNG", "JPEG", "WebP", "TIFF")),
-    "dpi": ("the resolution", ("PNG", "JPEG", "TIFF")),
+    "icc_profile": ("the colour profile", _PICTURES),
+    "xmp": ("XMP data", _PICTURES),
+    "exif": ("EXIF data", _PICTURES),
+    "dpi": ("the resolution", ("PNG", "JPEG", "BMP", "TIFF")),
 }
 """Metadata by name: a description, and the formats that can hold it."""
+
+
+_WITH_LOSS = ("JPEG", "WebP", "AVIF", "HEIC")
 
 
 def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
@@ -293,9 +297,12 @@ def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
         for name, (what, takers) in _KEEPS.items()
         if getattr(metadata, name) is not None and kind not in takers
     ]
-    if kind == "NPY" and metadata.orientation != 1:
+    if kind in ("NPY", "GIF", "BMP") and metadata.orientation != 1:
         missing.append("the orientation")
     own = metadata.own
     if own is not None and own.format != kind and own.only_here is not None:
         missing.append(own.only_here)
-    return tuple(f"not carried over to {kind}: {what}" for what in missing)
+    lost = tuple(f"not carried over to {kind}: {what}" for what in missing)
+    if metadata.quality is not None and kind not in _WITH_LOSS:
+        return (*lost, f"the quality has no effect: {kind} is without loss")
+    return lost

@@ -24,6 +24,7 @@ from integrodiff.errors import ImageFileError
 from integrodiff.io.image import ImageFile, ImageHeader, Page
 from integrodiff.io.spacing import Spacings, distances
 from integrodiff.layout import Layout
+from integrodiff.units import GreyUnits
 from integrodiff.validity import Validity
 
 # No supported compression shrinks the data of a noisy image by a larger factor.
@@ -172,9 +173,14 @@ class ImageReader(ABC):
         return distances(self.header.spacing)
 
     @property
+    def units(self) -> GreyUnits:
+        """The unit of grey values that the file declares."""
+        return self.header.units
+
+    @property
     def validity(self) -> Validity:
         """Which pixels are valid by what the file says."""
-        return Validity(nodata=self.header.nodata)
+        return self.header.validity
 
     def planes(self) -> Iterator[NDArray[Any]]:
         """Give the pixels of the pages without alpha; can be called again.
@@ -288,6 +294,8 @@ def collected(reader: ImageReader) -> ImageFile:
         alpha=None if alpha is None else alpha.reshape(*layout.plane_grid, *layout.size),
         spacing=header.spacing,
         nodata=header.nodata,
+        mask=header.mask,
+        units=header.units,
         metadata=header.metadata,
         notes=header.notes,
     )

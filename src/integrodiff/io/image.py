@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from integrodiff.io.spacing import Spacings
 from integrodiff.layout import Layout
-from integrodiff.validity import Mask, Nodata
+from integrodiff.units import GreyUnits
+from integrodiff.validity import Mask, Nodata, Validity
 
 EXIF_SIGNATURE = b"Exif\0\0"
 """What a block of EXIF data begins with in a JPEG file."""
@@ -79,12 +80,17 @@ class Metadata:
         How to turn the image for display, in the numbers of EXIF; 1 is as it is.
     white_is_zero : bool
         Whether the smallest value is displayed as white.
+    inks : bool
+        Whether the samples are amounts of cyan, magenta, yellow and black ink.
     exif : bytes, optional
         A block of EXIF data that begins with :data:`EXIF_SIGNATURE`.
     own : FormatDetails, optional
         Metadata that only a file of the same format can hold.
     derivation : Derivation, optional
         How the pixels were computed, for formats that say so.
+    quality : int, optional
+        Quality from 1 to 100 that was asked for, for formats with loss. Without it a file of the
+        format that it came from has the quality of the original where that can be found out.
     """
 
     icc_profile: bytes | None = None
@@ -92,9 +98,11 @@ class Metadata:
     dpi: tuple[float, float] | None = None
     orientation: int = 1
     white_is_zero: bool = False
+    inks: bool = False
     exif: bytes | None = None
     own: FormatDetails | None = None
     derivation: Derivation | None = None
+    quality: int | None = None
 
 
 class Page(NamedTuple):
@@ -151,6 +159,10 @@ class ImageHeader:
         Distance of neighbouring pixels along the axes for which the file declares it.
     nodata : tuple of Nodata
         Grey values that mark invalid pixels, as the file declares them.
+    mask : array of bool, optional
+        Valid pixels of every plane, if the file has a mask.
+    units : GreyUnits
+        What the grey values stand for.
     metadata : Metadata
         What else is to be carried over to a new file.
     notes : tuple of str
@@ -163,6 +175,8 @@ class ImageHeader:
     has_alpha: bool = False
     spacing: Spacings = field(default_factory=dict)
     nodata: tuple[Nodata, ...] = ()
+    mask: Mask | None = field(default=None, compare=False)
+    units: GreyUnits = field(default_factory=GreyUnits)
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
@@ -205,14 +219,30 @@ class ImageHeader:
     def kind(self) -> str:
         """The colours in words."""
         samples = self.layout.samples
+        if self.metadata.inks:
+            return "CMYK with alpha" if self.has_alpha else "CMYK"
         if samples == 3:
             return "RGBA" if self.has_alpha else "RGB"
         name = f"{samples} samples" if self.layout.has_samples else "grey"
         return f"{name} with alpha" if self.has_alpha else name
 
+    @property
+    def validity(self) -> Validity:
+        """Which pixels are valid by what the file says."""
+        rules = Validity(nodata=self.nodata)
+        if self.mask is None:
+            return rules
+        return rules.with_mask([self.mask] * self.pages, "mask in the file")
+
     def with_derivation(self, derivation: Derivation) -> ImageHeader:
         """Return the header of an image that was computed from this one."""
         return replace(self, metadata=replace(self.metadata, derivation=derivation))
+
+    def with_quality(self, quality: int | None) -> ImageHeader:
+        """Return the header of the same image, to be written with a quality if it is given."""
+        if quality is None:
+            return self
+        return replace(self, metadata=replace(self.metadata, quality=quality))
 
     def with_dtype(self, dtype: np.dtype[Any]) -> ImageHeader:
         """Return the header of the same image with pixels of another dtype."""
@@ -232,7 +262,7 @@ class ImageFile:
         before them count pages.
     alpha : ndarray, optional
         Transparency, of the dtype of the pixels and with their axes but for S.
-    spacing, nodata, metadata, notes
+    spacing, nodata, mask, units, metadata, notes
         As in :class:`ImageHeader`.
     """
 
@@ -241,6 +271,8 @@ class ImageFile:
     alpha: NDArray[Any] | None = None
     spacing: Spacings = field(default_factory=dict)
     nodata: tuple[Nodata, ...] = ()
+    mask: Mask | None = None
+    units: GreyUnits = field(default_factory=GreyUnits)
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
 
@@ -264,6 +296,8 @@ class ImageFile:
             has_alpha=self.alpha is not None,
             spacing=self.spacing,
             nodata=self.nodata,
+            mask=self.mask,
+            units=self.units,
             metadata=self.metadata,
             notes=self.notes,
         )

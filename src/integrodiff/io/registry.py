@@ -39,6 +39,8 @@ class Format:
     package, extra : str, optional
         The package it needs that not every installation has, and the extra of this package that
         installs it.
+    provides : str, optional
+        The module of that package that must be there, if it has another name.
     folder : bool
         Whether an image is a folder of files.
     """
@@ -49,12 +51,13 @@ class Format:
     module: str
     package: str | None = None
     extra: str | None = None
+    provides: str | None = None
     folder: bool = False
 
     @property
     def missing(self) -> str | None:
         """What must be installed first, in words for the user; None if nothing is missing."""
-        if self.package is None or self.extra is None or has_package(self.package):
+        if self.package is None or self.extra is None or has_package(self.provides or self.package):
             return None
         return install_first(f"the format {self.name}", self.package, self.extra)
 
@@ -93,6 +96,30 @@ def _is_nifti(head: bytes) -> bool:
     return head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0")
 
 
+def _is_bmp(head: bytes) -> bool:
+    """Whether a file begins like BMP, with one of the known lengths of the second header."""
+    return head.startswith(b"BM") and head[14:18] in (
+        size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)
+    )
+
+
+def _brand(*names: bytes) -> Callable[[bytes], bool]:
+    """Recognise the main brand of files that are made of boxes; AVIF may be among the others."""
+
+    def begins(head: bytes) -> bool:
+        if head[4:8] != b"ftyp":
+            return False
+        length = int.from_bytes(head[:4], "big")
+        main, others = head[8:12], head[16:length]
+        if main == b"mif1":  # any image in this container; the others say which
+            known = (b"avif", b"avis")
+            found = any(others[at : at + 4] in known for at in range(0, len(others), 4))
+            return (b"avif" in names) == found
+        return main in names
+
+    return begins
+
+
 _HERE = "integrodiff.io.formats"
 
 FORMATS = (
@@ -119,6 +146,28 @@ FORMATS = (
         suffixes=(".webp",),
         begins=lambda head: head.startswith(b"RIFF") and head[8:12] == b"WEBP",
         module=f"{_HERE}.webp",
+    ),
+    Format(
+        name="GIF", suffixes=(".gif",), begins=_magic(b"GIF87a", b"GIF89a"), module=f"{_HERE}.gif"
+    ),
+    Format(name="BMP", suffixes=(".bmp",), begins=_is_bmp, module=f"{_HERE}.bmp"),
+    Format(
+        name="AVIF",
+        suffixes=(".avif",),
+        begins=_brand(b"avif", b"avis"),
+        module=f"{_HERE}.avif",
+        package="pillow>=11.3",
+        extra="avif",
+        provides="PIL._avif",
+    ),
+    Format(
+        name="HEIC",
+        suffixes=(".heic", ".heif"),
+        begins=_brand(b"heic", b"heix", b"heim", b"heis", b"mif1"),
+        module=f"{_HERE}.heic",
+        package="pillow-heif",
+        extra="heic",
+        provides="pillow_heif",
     ),
     Format(name="NPY", suffixes=(".npy",), begins=_magic(b"\x93NUMPY"), module=f"{_HERE}.npy"),
     Format(

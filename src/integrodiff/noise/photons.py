@@ -83,6 +83,14 @@ class PoissonGaussian:
         counts = unbiased_inverse(stabilised.astype(np.float64), self._sigma)
         return np.asarray(self.gain * counts + self.offset, stabilised.dtype)
 
+    def in_units(self, slope: float, intercept: float) -> PoissonGaussian:
+        """Return the same detector for grey values ``slope * value + intercept``."""
+        return PoissonGaussian(
+            gain=self.gain * slope,
+            offset=self.offset * slope + intercept,
+            readout=self.readout * slope,
+        )
+
     @property
     def _sigma(self) -> float:
         """The readout noise in photons."""

@@ -31,6 +31,7 @@ from integrodiff.stages import (
     coupling_field,
     sensitivity,
 )
+from integrodiff.units import GreyUnits
 from integrodiff.validity import Mask, Validity
 from integrodiff.viz.view import GREY_LEVELS, Selection, upright
 
@@ -197,6 +198,11 @@ class ChannelOf:
     def distances(self) -> Mapping[str, float]:
         """Distances of neighbours."""
         return self.source.distances
+
+    @property
+    def units(self) -> GreyUnits:
+        """The unit of what is given and reported."""
+        return self.source.units
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -80,6 +80,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
         "colour": options.colour,
         "float": options.as_float,
         "exact": options.exact,
+        "quality": options.quality,
     }
 
 

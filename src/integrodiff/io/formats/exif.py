@@ -7,9 +7,9 @@ byte order, and back, without a look at their values: only the places change.
 from __future__ import annotations
 
 import struct
-from collections.abc import Container
+from collections.abc import Container, Iterator, Mapping
 from io import BytesIO
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from integrodiff.io.image import EXIF_SIGNATURE
 
@@ -17,7 +17,7 @@ EXIF, GPS = 34665, 34853
 """Tags of the picture that say where its directories of EXIF data are."""
 
 _ORIENTATION = 274
-_INTEROPERABILITY = 40965
+_INTEROPERABILITY, _SUB_DIRECTORIES = 40965, 330
 _POINTERS = (EXIF, GPS, _INTEROPERABILITY)
 
 _LONG, _PLACE, _LONG8 = 4, 13, 16
@@ -160,8 +160,12 @@ def _read(stream: Stream, place: int, size: int) -> bytes:
     return data
 
 
-def directory_bytes(directory: Directory, place: int, layout: Layout) -> bytes:
+def directory_bytes(
+    directory: Directory, place: int, layout: Layout, *, following: int = 0
+) -> bytes:
     """Return a directory and those below it as they are to be stored at a place in a file.
+
+    The place of the next directory of a chain is written behind its tags.
 
     Raises
     ------
@@ -184,7 +188,51 @@ def directory_bytes(directory: Directory, place: int, layout: Layout) -> bytes:
                 parts += row.value + bytes(len(row.value) % 2)
                 row = row._replace(value=pointer(there, layout)[-1])
         rows += layout.tag.pack(*row)
-    return bytes(rows + bytes(layout.place.size) + parts)
+    return bytes(rows + layout.place.pack(following) + parts)
+
+
+def directory_places(stream: BinaryIO, layout: Layout) -> Iterator[int]:
+    """Give the places of all directories of a TIFF file: of each page, then of those below it.
+
+    The directory at a place may be changed before the next one is asked for.
+    """
+    stream.seek(8 if layout.big else 4)
+    (place,) = layout.place.unpack(stream.read(layout.place.size))
+    while place:
+        rows, following = _rows(stream, place, layout)
+        below: tuple[int, ...] = ()
+        for code, _, count, field in rows:
+            if code == _SUB_DIRECTORIES:
+                size = count * layout.place.size
+                value = field
+                if size > len(field):
+                    (there,) = layout.place.unpack(field)
+                    value = _read(stream, there, size)
+                below = struct.unpack(f"{layout.order}{count}{layout.place.format[-1]}", value)
+        yield place
+        yield from below
+        place = following
+
+
+def change_directory(
+    stream: BinaryIO, place: int, layout: Layout, changes: Mapping[int, bytes]
+) -> None:
+    """Replace tags of a directory in a file, by their codes, or take them away."""
+    rows, following = _rows(stream, place, layout)
+    pairs = ((row, changes.get(row[0])) for row in rows)
+    kept = [layout.tag.pack(*row) if new is None else new for row, new in pairs if new != b""]
+    length = len(rows) * layout.tag.size + layout.place.size
+    data = b"".join(kept) + layout.place.pack(following)
+    stream.seek(place)
+    stream.write(layout.head.pack(len(kept)) + data.ljust(length, b"\0"))
+
+
+def _rows(stream: Stream, place: int, layout: Layout) -> tuple[list[tuple[Any, ...]], int]:
+    """Return the tags of a directory as they are stored, and the place of the next one."""
+    (number,) = layout.head.unpack(_read(stream, place, layout.head.size))
+    data = _read(stream, place + layout.head.size, number * layout.tag.size + layout.place.size)
+    (following,) = layout.place.unpack(data[-layout.place.size :])
+    return list(layout.tag.iter_unpack(data[: -layout.place.size])), following
 
 
 def pointer(place: int, layout: Layout) -> tuple[int, int, bytes]:

@@ -1,7 +1,8 @@
 """NIfTI, through nibabel: headers, and slices by its array proxies.
 
 The first axis runs fastest in the file, so the reversed array, with columns last, lies there page
-after page. Values are the stored ones: the slope and intercept of the header stay as they are.
+after page. Values are the stored ones: the slope and intercept of the header stay as they are, and
+are the unit of noise levels.
 nibabel tells compressed files by their names; here the content decides, so that proxies are given
 an open stream. They read it forward only, slice after slice.
 """
@@ -37,6 +38,7 @@ from integrodiff.io.access import (
 )
 from integrodiff.io.image import Display, FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import Spacing, declared
+from integrodiff.units import GreyUnits
 
 _GZIP = b"\x1f\x8b"
 _SIZES = {348: Nifti1Header, 540: Nifti2Header}
@@ -108,7 +110,8 @@ class Reader(ImageReader):
             axes=axes,
             spacing=_spacing(header, axes),
             metadata=Metadata(own=NiftiDetails(header=header)),
-            notes=_scaling_note(header),
+            units=_units(header),
+            notes=_scaling_note(_units(header)),
         )
 
     def _open(self) -> BinaryIO:
@@ -154,14 +157,21 @@ def _spacing(header: Any, axes: str) -> dict[str, Spacing]:
     return declared(zip("XYZT", header["pixdim"][1:5], units, strict=True), axes)
 
 
-def _scaling_note(header: Any) -> tuple[str, ...]:
-    """Report that other programs show scaled values, if they do."""
+def _units(header: Any) -> GreyUnits:
+    """Return what stored values stand for."""
     slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
-    if not np.isfinite([slope, intercept]).all() or slope == 0 or (slope, intercept) == (1, 0):
+    if not np.isfinite([slope, intercept]).all() or slope == 0:
+        return GreyUnits()
+    return GreyUnits(slope, intercept)
+
+
+def _scaling_note(units: GreyUnits) -> tuple[str, ...]:
+    """Report the scale of what is given and reported, if it is not that of the stored values."""
+    if units.are_stored:
         return ()
     return (
-        f"the grey levels are the stored ones, which the file scales by {slope:g} and shifts by "
-        f"{intercept:g} for display",
+        f"stored grey values, which the file scales by {units.slope:g} and shifts by "
+        f"{units.intercept:g}; noise levels are in the scaled unit",
     )
 
 

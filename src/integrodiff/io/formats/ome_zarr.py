@@ -34,8 +34,9 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.formats.npy import array_header, array_page
+from integrodiff.io.formats.pyramid import interval_edges
 from integrodiff.io.formats.zarr_codecs import BOUNDED_CODECS, BoundedStore, decoding_limit
-from integrodiff.io.formats.zarr_pyramid import interval_edges, write_level
+from integrodiff.io.formats.zarr_pyramid import write_level
 from integrodiff.io.formats.zarr_slabs import LARGEST_IN_MEMORY, slabs
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import Spacing, declared

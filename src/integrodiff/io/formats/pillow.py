@@ -1,4 +1,4 @@
-"""Code shared by PNG, JPEG and WebP, which are read and written through Pillow."""
+"""Code shared by the formats of pictures, which are read and written through Pillow."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from integrodiff.io.access import (
     refusal,
     refuse_missing_bytes,
 )
+from integrodiff.io.bounded import MOST_METADATA
 from integrodiff.io.formats.exif import orientation_of
 from integrodiff.io.image import EXIF_SIGNATURE, ImageHeader, Metadata, Page
 
@@ -52,6 +53,51 @@ def header_of(page: Page, metadata: Metadata, notes: tuple[str, ...] = ()) -> Im
         metadata=metadata,
         notes=notes,
     )
+
+
+def refuse_long_file(
+    path: Path, pixels: int, most_per_pixel: int, metadata: int = MOST_METADATA
+) -> None:
+    """Refuse a file with far more bytes than its pixels need, all of which would be read."""
+    there, most = path.stat().st_size, metadata + most_per_pixel * pixels
+    if there > most:
+        raise refusal(
+            path, f"has {there} bytes, more than {most} for its {pixels} pixels; save it again"
+        )
+
+
+def refuse_bitmap(path: Path, picture: Image.Image) -> None:
+    """Refuse an image of one bit per pixel."""
+    if picture.mode == "1":
+        raise refusal(
+            path,
+            "has one bit per pixel. That is a mask or a drawing, not an image with Gaussian "
+            "noise; convert it to 8-bit grey first if you mean it",
+        )
+
+
+def page_of(picture: Image.Image) -> tuple[Page, tuple[str, ...]]:
+    """Return the pixels of a picture in grey or colour, with or without transparency, and notes.
+
+    Palettes are expanded, to grey values if they have nothing else.
+    """
+    notes: tuple[str, ...] = ()
+    if picture.mode in ("P", "PA") or "transparency" in picture.info:
+        had_palette = picture.mode in ("P", "PA")
+        picture = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
+        samples = np.array(picture)
+        if (samples[..., :1] == samples[..., 1:3]).all():
+            samples = samples[..., (0, *range(3, samples.shape[-1]))]
+            samples = samples[..., 0] if samples.shape[-1] == 1 else samples
+        elif had_palette:
+            notes = ("the palette was expanded to RGB colours",)
+    else:
+        samples = np.array(picture)
+    if samples.ndim == 3 and samples.shape[-1] in (2, 4):
+        colours = samples[..., 0] if samples.shape[-1] == 2 else samples[..., :3]
+        alpha = np.ascontiguousarray(samples[..., -1])
+        return Page(np.ascontiguousarray(colours), alpha), notes
+    return Page(np.ascontiguousarray(samples)), notes
 
 
 def resolution(picture: Image.Image) -> tuple[float, float] | None:
@@ -108,6 +154,8 @@ def picture_problem(kind: str, header: ImageHeader) -> str | None:
     """Return why no format for single pictures can hold the image, if so."""
     if header.pages > 1:
         return f"{kind} cannot hold {header.pages} pages; write TIFF (.tif) instead"
+    if header.metadata.inks:
+        return f"{kind} cannot hold the inks of a CMYK image; write JPEG or TIFF instead"
     if (samples := header.layout.samples) not in (1, 3):
         return f"{kind} cannot hold {samples} channels; write TIFF (.tif) instead"
     return None

@@ -2,7 +2,7 @@
 
 Pages are read and written in the order of the file, with the descriptions they had, so that what
 these say about the pages stays true. The axes are those that ImageJ, OME-XML or tifffile's own
-description declares.
+description declares. Of a pyramid the full resolution is read; a new file has a new pyramid.
 """
 
 from __future__ import annotations
@@ -36,6 +36,13 @@ from integrodiff.io.bounded import check_size
 from integrodiff.io.formats.exif import Layout
 from integrodiff.io.formats.jpeg_size import jpeg_size
 from integrodiff.io.formats.ome_xml import OmeError, is_ome_xml, ome_axes
+from integrodiff.io.formats.tiff_levels import (
+    Pyramid,
+    is_cloud_optimised,
+    level_of,
+    pyramid_of,
+    storage_of,
+)
 from integrodiff.io.formats.tiff_tags import (
     TiffDetails,
     TiffPageTags,
@@ -48,6 +55,7 @@ from integrodiff.io.formats.tiff_writing import Writer
 from integrodiff.io.image import ImageHeader, Page
 from integrodiff.io.registry import has_package
 from integrodiff.io.spacing import Spacing, declared
+from integrodiff.validity import Mask
 
 __all__ = ["Reader", "Writer"]
 
@@ -57,7 +65,7 @@ Axes: TypeAlias = tuple[tuple[str, int], ...]
 _ASSOCIATED, _UNASSOCIATED = 1, 2
 """Kinds of alpha among the extra samples."""
 
-_RGB, _PALETTE, _YCBCR = 2, 3, 6
+_RGB, _PALETTE, _SEPARATED, _YCBCR = 2, 3, 5, 6
 """Kinds of colours, besides grey."""
 
 _NONE, _JPEG = 1, 7
@@ -66,6 +74,9 @@ _COMPRESSIONS = (_NONE, 5, _JPEG, 8, 32773, 32946, 34925, 34926, 50000)
 
 _STREAMS = {8: "zlib", 32946: "zlib", 34925: "lzma"}
 """Compressions that tifffile decodes by the standard library if there is no imagecodecs."""
+
+_INK_SET, _CMYK = 332, 1
+"""The tag with the kind of inks, and the usual ones."""
 
 _LARGEST_PADDING = 16
 """How often a page may fit into its tiles, which reach over its borders."""
@@ -96,40 +107,46 @@ class Reader(ImageReader):
             # With OME-XML, tifffile would open the other files of a data set that spans several.
             tif = self._opened.enter_context(TiffFile(path, is_ome=False))
             self._stream = tif.filehandle
-            self._pages = [item.aspage() for item in tif.pages]
-            self._series = _only_series(path, tif, self._pages)
+            pyramid = pyramid_of(path, [item.aspage() for item in tif.pages])
+            self._pages = pyramid.pages
+            self._series = _only_series(path, tif, pyramid)
             page = self._series.keyframe
             _refuse_kinds(path, page)
             _refuse_missing_data(path, tif, self._series)
-            plane_axes = _plane_axes(path, self._series, len(self._pages))
+            mask = _mask(path, tif, pyramid)
+            plane_axes = _plane_axes(path, self._series, pyramid)
             pages = tuple(page_tags(item) for item in self._pages)
             with parsing(path, "description of its pixels"):
                 self._details = TiffDetails(
                     photometric=_RGB if _is_colour(page) else int(page.photometric),
                     planar=page.axes == "SYX",
                     alpha_kind=int(page.extrasamples[0]) if page.extrasamples else 0,
-                    compression=int(page.compression),
-                    predictor=int(page.predictor),
-                    tile=(page.tilelength, page.tilewidth) if page.is_tiled else None,
+                    storage=storage_of(page),
                     byteorder=tif.byteorder,
                     big=tif.is_bigtiff,
                     pages=pages,
+                    levels=pyramid.levels,
+                    below=pyramid.below,
+                    masks=tuple(level_of(item) for item in pyramid.masks),
+                    cloud_optimised=not pyramid.below and is_cloud_optimised(tif),
                 )
             self._colours = _colour_table(page)
             plane_axes, spacing, axes_notes = _declared_axes(tif, page, plane_axes)
         nodata, nodata_notes = declared_nodata(self._pages[0])
         notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *nodata_notes)
+        notes += _beside(path)
         header = self._header(page, plane_axes, spacing, (*notes, *heard))
-        return replace(header, nodata=nodata)
+        return replace(header, nodata=nodata, mask=mask)
 
     def _header(
         self, page: TiffPage, plane_axes: Axes, spacing: dict[str, Spacing], notes: tuple[str, ...]
     ) -> ImageHeader:
         """Tell grey values, colours, and alpha among the samples."""
-        colours = 3 if _is_colour(page) else 1
+        colours = 4 if page.photometric == _SEPARATED else 3 if _is_colour(page) else 1
         samples = colours if self._colours is not None else page.samplesperpixel
         has_alpha = samples == colours + 1 and (
-            colours == 3 or self._details.alpha_kind in (_ASSOCIATED, _UNASSOCIATED)
+            (colours == 3 and not _has_bands(page))
+            or self._details.alpha_kind in (_ASSOCIATED, _UNASSOCIATED)
         )
         channels = samples - has_alpha
         if has_alpha and self._details.alpha_kind == 0:
@@ -187,6 +204,19 @@ class Reader(ImageReader):
 def _is_colour(page: TiffPage) -> bool:
     """Whether the pixels become red, green and blue; YCbCr does when JPEG is decoded."""
     return page.photometric in (_RGB, _PALETTE, _YCBCR)
+
+
+def _has_bands(page: TiffPage) -> bool:
+    """Whether samples besides the colours are bands of a satellite, and none is transparency."""
+    return page.is_geotiff and not any(page.extrasamples)
+
+
+def _beside(path: Path) -> tuple[str, ...]:
+    """Report files beside a TIFF file that GDAL takes for a part of it."""
+    names = [f"{path.name}{suffix}" for suffix in (".aux.xml", ".ovr", ".msk")]
+    found = [name for name in (*names, f"{path.stem}.tfw") if path.with_name(name).is_file()]
+    words = "not read and not carried over: the file beside it with more about the image, "
+    return (words + ", ".join(found),) if found else ()
 
 
 def _colour_table(page: TiffPage) -> NDArray[Any] | None:
@@ -264,16 +294,8 @@ def _refuse_circle_of_pages(path: Path) -> None:
             stream.seek(layout.tag.size * layout.head.unpack(data)[0], 1)
 
 
-def _only_series(path: Path, tif: TiffFile, pages: list[TiffPage]) -> TiffPageSeries:
-    """Return the pages of the file as one series, or refuse it."""
-    kinds = len({page.hash for page in pages})
-    if kinds > 1 or any(page.subifds for page in pages):
-        raise refusal(
-            path,
-            "holds several series of images, of different size or type or the same image in "
-            "several resolutions; save each of them, or the full resolution, to a file of its "
-            "own",
-        )
+def _only_series(path: Path, tif: TiffFile, pyramid: Pyramid) -> TiffPageSeries:
+    """Return the pages in full resolution as one series, or refuse the file."""
     series = tif.series
     if not series:
         raise refusal(path, "is a TIFF file without any image")
@@ -283,7 +305,10 @@ def _only_series(path: Path, tif: TiffFile, pages: list[TiffPage]) -> TiffPageSe
             f"is a TIFF of the special kind {series[0].kind!r}, whose extra data would be lost; "
             "export it as plain, ImageJ or OME TIFF",
         )
-    if len(series) > 1:
+    # Smaller versions may be series of their own.
+    places = {page.offset for page in pyramid.pages}
+    others = [one for one in series[1:] if one.keyframe.offset in places]
+    if others or series[0].keyframe.offset not in places:
         raise refusal(
             path, f"holds {len(series)} series of images; save each of them to a file of its own"
         )
@@ -307,7 +332,7 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
         )
     if page.compression not in tifffile.TIFF.DECOMPRESSORS:
         raise _needs_imagecodecs(path, page)
-    supported = (0, 1, _RGB, _PALETTE)
+    supported = (0, 1, _RGB, _PALETTE, _SEPARATED)
     if page.photometric not in supported and (page.photometric, page.compression) != (
         _YCBCR,
         _JPEG,
@@ -315,7 +340,8 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
         name = getattr(page.photometric, "name", str(page.photometric))
         raise refusal(
             path,
-            f"has colours of the kind {name}, and only grey and RGB are supported; convert it",
+            f"has colours of the kind {name}, and only grey, RGB and CMYK are supported; convert "
+            "it",
         )
     dtype = page.dtype
     if dtype is None or dtype.kind not in "iuf" or page.bitspersample != 8 * dtype.itemsize:
@@ -335,14 +361,51 @@ def _refuse_kinds(path: Path, page: TiffPage) -> None:
             raise refusal(path, "has a palette and no plain indices into it; save it as RGB")
         if page.colormap is None:
             raise refusal(path, "is damaged: it has a palette without colours")
+    if page.photometric == _SEPARATED:
+        _refuse_other_inks(path, page)
+        return
     extra = page.samplesperpixel - (3 if page.photometric in (_RGB, _YCBCR) else 1)
     alphas = [kind for kind in page.extrasamples if kind != 0]
-    if extra < 0 or (extra > 1 and (page.photometric in (_RGB, _YCBCR) or alphas)):
+    colour = page.photometric in (_RGB, _YCBCR) and not _has_bands(page)
+    if extra < 0 or (extra > 1 and (colour or alphas)):
         raise refusal(
             path,
             f"has {page.samplesperpixel} samples per pixel of unclear meaning; save it as grey "
             "or RGB, with at most one alpha channel",
         )
+
+
+def _refuse_other_inks(path: Path, page: TiffPage) -> None:
+    """Refuse inks that are not cyan, magenta, yellow and black, with at most one alpha channel."""
+    usual = page.tags.valueof(_INK_SET, default=_CMYK) == _CMYK
+    alphas = page.extrasamples
+    if not usual or page.samplesperpixel - len(alphas) != 4 or alphas not in ((), (1,), (2,)):
+        raise refusal(
+            path,
+            f"has {page.samplesperpixel} samples per pixel for inks that are not just CMYK; "
+            "convert it to CMYK or RGB",
+        )
+    if page.compression == _JPEG:
+        raise refusal(
+            path,
+            "has inks that are compressed with JPEG, of which programs disagree what they mean; "
+            "save it without compression, or with deflate",
+        )
+
+
+def _mask(path: Path, tif: TiffFile, pyramid: Pyramid) -> Mask | None:
+    """Return the mask that GDAL stores as a page of its own, True at valid pixels."""
+    if not pyramid.masks:
+        return None
+    page = pyramid.masks[0]
+    if page.compression not in _COMPRESSIONS or page.compression == _JPEG:
+        raise refusal(path, "has a mask with a compression that is not supported; save it again")
+    if page.compression not in tifffile.TIFF.DECOMPRESSORS:
+        raise _needs_imagecodecs(path, page)
+    refuse_no_pixels(path, page.shape)
+    _refuse_missing_data(path, tif, TiffPageSeries([page]))
+    _refuse_long_segments(path, page, page)
+    return np.asarray(page.asarray() != 0)
 
 
 def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> None:
@@ -410,7 +473,7 @@ def _needs_imagecodecs(path: Path, page: TiffPage) -> Exception:
     )
 
 
-def _plane_axes(path: Path, series: TiffPageSeries, stored_pages: int) -> Axes:
+def _plane_axes(path: Path, series: TiffPageSeries, pyramid: Pyramid) -> Axes:
     """Return the axes before those of a page, without those of length one, or refuse the file."""
     page = series.keyframe
     axes = tuple(pair for pair in zip(series.axes, series.shape, strict=True) if pair[1] != 1)
@@ -424,7 +487,8 @@ def _plane_axes(path: Path, series: TiffPageSeries, stored_pages: int) -> Axes:
         )
     # A stack may be stored as one page with all others behind it.
     count = prod(length for _, length in outer)
-    if stored_pages not in (1, count):
+    stored_pages = len(pyramid.pages)
+    if stored_pages != count and (stored_pages > 1 or pyramid.levels):
         raise refusal(
             path,
             f"has {stored_pages} pages, and its description says {count}; save it again with the "

@@ -7,11 +7,11 @@ import re
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from tifffile import TiffPage
+from tifffile import TiffPage, TiffTag
 
 from integrodiff.io.formats.exif import (
     EXIF,
@@ -35,12 +35,25 @@ _TAGS_FOR_ALL = (274, 700, 34675, 305)
 
 
 class TiffPageTags(NamedTuple):
-    """The tags of one page of a TIFF file, except for those of its layout."""
+    """The tags of one page of a TIFF file, except for those of its layout.
+
+    Attributes
+    ----------
+    tags : tuple of TiffTagTuple
+        Those that are copied.
+    resolution, resolution_unit
+        As tifffile takes them.
+    exif : tuple of (int, Directory)
+        EXIF data, by the codes of the tags that say where they are.
+    extra : tuple of int
+        Codes of tags that tifffile writes and the page does not have.
+    """
 
     tags: tuple[TiffTagTuple, ...] = ()
     resolution: tuple[Any, Any] | None = None
     resolution_unit: int = 1
     exif: tuple[tuple[int, Directory], ...] = ()
+    extra: tuple[int, ...] = ()
 
     @property
     def in_exif(self) -> tuple[int, ...]:
@@ -50,24 +63,69 @@ class TiffPageTags(NamedTuple):
         return (ORIENTATION, *codes) if needed else ()
 
 
+class Storage(NamedTuple):
+    """How the pixels of a page are stored.
+
+    Attributes
+    ----------
+    compression, predictor : int
+        In the numbers of TIFF.
+    tile : (int, int), optional
+        Height and width of tiles.
+    rows : int
+        Rows of a strip where there are no tiles; zero if it does not matter.
+    """
+
+    compression: int = 8
+    predictor: int = 1
+    tile: tuple[int, int] | None = None
+    rows: int = 0
+
+
+class TiffLevel(NamedTuple):
+    """A smaller version of a page, which is computed anew: its size and how it is stored."""
+
+    size: tuple[int, int]
+    storage: Storage
+    tags: TiffPageTags
+
+
 @dataclass(frozen=True, kw_only=True)
 class TiffDetails(FormatDetails):
-    """How a TIFF file stores its pages, so that another can be stored alike."""
+    """How a TIFF file stores its pages, so that another can be stored alike.
+
+    Attributes
+    ----------
+    levels : tuple of tuple of TiffLevel
+        Smaller versions of each page, the largest first; the same number and sizes for all.
+    below : bool
+        Whether these are directories below that of their page (SubIFDs), as in OME-TIFF, or follow
+        it in the chain of pages, as those that GDAL writes.
+    masks : tuple of TiffLevel
+        Pages with the mask of the only page and of its smaller versions.
+    cloud_optimised : bool
+        Whether the file is one for reading over a network: directories before pixels, and small
+        levels before large ones.
+    """
 
     format: ClassVar[str] = "TIFF"
     photometric: int
     planar: bool = False
     alpha_kind: int = 2
-    compression: int = 8
-    predictor: int = 1
-    tile: tuple[int, int] | None = None
+    storage: Storage = field(default_factory=Storage)
     byteorder: Literal["<", ">"] = "<"
     big: bool = False
     pages: tuple[TiffPageTags, ...] = ()
+    levels: tuple[tuple[TiffLevel, ...], ...] = ()
+    below: bool = False
+    masks: tuple[TiffLevel, ...] = ()
+    cloud_optimised: bool = False
 
     @property
     def only_here(self) -> str | None:
         """The metadata that is lost in a file of another format, in words for the user."""
+        if self.masks:
+            return "the mask, descriptions and other tags of the TIFF file"
         says_more = any(
             code not in (*_TAGS_FOR_ALL, *page.in_exif) and not str(value).startswith('b\'{"shape"')
             for page in self.pages
@@ -80,24 +138,26 @@ class TiffDetails(FormatDetails):
 _TITLES = (269, 270, 285, 297)  # document name, description, page name and number
 _ORIGIN = (271, 272, 305, 306, 315, 316, 33432)  # device, software, date, names, copyright
 _DISPLAY = (274, 286, 287, 318, 319, 34675)  # orientation, position, colours, ICC profile
+_INKS = (332, 333, 334, 336)  # their set, names, number and range
 _EMBEDDED = (700, 33723, 50838, 50839)  # XMP, IPTC, and what ImageJ adds
 _WINDOWS = (18246, 18249, 40091, 40092, 40093, 40094, 40095)  # stars, title and other words
-_EARTH = (33550, 33922, 34264, 34735, 34736, 34737, 42112, 42113)  # GeoTIFF and GDAL
-COPIED = frozenset({*_TITLES, *_ORIGIN, *_DISPLAY, *_EMBEDDED, *_WINDOWS, *_EARTH})
+_EARTH = (33550, 33920, 33922, 34264, 34735, 34736, 34737, 42112, 42113, 50844)  # GeoTIFF, GDAL
+COPIED = frozenset({*_TITLES, *_ORIGIN, *_DISPLAY, *_INKS, *_EMBEDDED, *_WINDOWS, *_EARTH})
 _IN_EXIF = (270, *_ORIGIN, *_WINDOWS)  # what a block of EXIF data takes besides the directories
 _DIRECTORIES = (EXIF, GPS)
 
 # Tags that the writer makes anew: the layout, extremes, and the resolution.
 LAYOUT = frozenset({*range(254, 260), 262, 266, 273, *range(277, 285), 288, 289, 296, 317, 320})
-LAYOUT |= frozenset({*range(322, 326), *range(338, 342), 347, *range(529, 533), 32997, 32998})
+LAYOUT |= frozenset({*range(322, 326), 330, *range(338, 342), 347, *range(529, 533), 32997, 32998})
 
 ORIENTATION, XMP, ICC_PROFILE = 274, 700, 34675
-_DESCRIPTION, _SOFTWARE, _NODATA = 270, 305, 42113
+_DESCRIPTION, _SOFTWARE, _GDAL, _NODATA = 270, 305, 42112, 42113
 _HORIZONTAL, _VERTICAL, _UNIT = 282, 283, 296
-_PALETTE = 3
+_ASCII, _PALETTE, _SEPARATED = 2, 3, 5
 _RATIONALS = (5, 10)
 _UNITS = _NO_UNIT, _INCH, _CENTIMETRE = (1, 2, 3)
 
+_STATISTICS = re.compile(rb'\s*<Item name="STATISTICS_[^>]*>[^<]*</Item>')
 _OME_TYPE = re.compile(rb'(<(?:\w+:)?Pixels\b[^>]*?\bType=")\w+(")')
 _OME_BITS = re.compile(rb'(<(?:\w+:)?Pixels\b[^>]*?) SignificantBits="\d+"')
 
@@ -108,20 +168,34 @@ def page_tags(page: TiffPage) -> TiffPageTags:
     for tag in page.tags:
         if tag.code not in COPIED:
             continue
-        code, dtype, _, value, _ = tag.astuple()
-        if dtype in _RATIONALS:
+        value: Any = stored_value(tag)
+        if tag.dtype in _RATIONALS:
             value = tag.value  # tifffile miscounts rational numbers that are given as bytes
-        elif code == _DESCRIPTION:
+        elif tag.code == _DESCRIPTION:
             value = _description(value)
-        tags.append((int(code), int(dtype), tag.count, value, False))
+        tags.append((tag.code, int(tag.dtype), tag.count, value, False))
     resolution = page.tags.valueof(_HORIZONTAL), page.tags.valueof(_VERTICAL)
+    extra = {_HORIZONTAL, _VERTICAL, _UNIT}.difference(page.tags.keys())
     unit = page.tags.valueof(_UNIT, default=_INCH)
     return TiffPageTags(
         tags=tuple(tags),
         resolution=resolution if _is_usable(resolution) else None,
         resolution_unit=int(unit) if unit in _UNITS else _NO_UNIT,
         exif=tuple(_exif(page)),
+        extra=tuple(sorted(extra)),
     )
+
+
+def stored_value(tag: TiffTag) -> bytes:
+    """Return the value of a tag as it is in the file."""
+    found: bytes = tag.astuple()[3]
+    if tag.dtype != _ASCII:
+        return found
+    # tifffile replaces space at the end of a text by zeros, of which GDAL warns.
+    stream = tag.parent.filehandle
+    stream.seek(tag.valueoffset)
+    text = stream.read(len(found))
+    return text if len(text) == len(found) else found
 
 
 def _exif(page: TiffPage) -> Iterator[tuple[int, Directory]]:
@@ -159,6 +233,7 @@ def tiff_metadata(details: TiffDetails) -> Metadata:
         dpi=_dpi(first),
         orientation=number if 1 <= number <= 8 else 1,
         white_is_zero=details.photometric == 0,
+        inks=details.photometric == _SEPARATED,
         own=details,
     )
 
@@ -259,5 +334,18 @@ def described_as(tags: TiffPageTags, dtype: np.dtype[Any]) -> TiffPageTags:
             return tag
         value = _OME_BITS.sub(rb"\1", _OME_TYPE.sub(rb"\1%s\2" % name, value))
         return code, kind, count, value, once
+
+    return tags._replace(tags=tuple(map(adapted, tags.tags)))
+
+
+def without_statistics(tags: TiffPageTags) -> TiffPageTags:
+    """Return tags without GDAL's statistics of the grey values, which new pixels do not have."""
+
+    def adapted(tag: TiffTagTuple) -> TiffTagTuple:
+        code, kind, _, value, once = tag
+        if code != _GDAL or not isinstance(value, bytes):
+            return tag
+        value = _STATISTICS.sub(b"", value)
+        return code, kind, len(value), value, once
 
     return tags._replace(tags=tuple(map(adapted, tags.tags)))

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from integrodiff.io.access import SinglePageReader, refusal
-from integrodiff.io.bounded import MOST_METADATA
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
     header_of,
     opened,
     picture_problem,
+    refuse_long_file,
 )
-from integrodiff.io.image import ImageHeader, Metadata, Page
+from integrodiff.io.formats.webp_quality import webp_quality
+from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 
 _LONGEST = 16383
 """Pixels on a side that WebP can count, and 14 bits."""
@@ -28,11 +29,21 @@ _MOST_PER_PIXEL = 8
 """Bytes; data without loss that cannot be compressed have four."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WebpDetails(FormatDetails):
+    """How a WebP file is encoded: with a quality from 0 to 100, or without loss if it has none."""
+
+    format: ClassVar[str] = "WebP"
+    quality: float | None = None
+
+
 class Reader(SinglePageReader):
     """A WebP picture, which is always in colour."""
 
     def _read_header(self) -> ImageHeader:
-        _refuse_long_file(self.path)
+        with self.path.open("rb") as stream:
+            pixels = prod(_size(stream.read(30)))
+        refuse_long_file(self.path, pixels, _MOST_PER_PIXEL)
         with opened(self.path, "WEBP") as picture:
             if getattr(picture, "n_frames", 1) > 1:
                 raise refusal(
@@ -41,21 +52,11 @@ class Reader(SinglePageReader):
                 )
             picture.load()
             samples = np.array(picture.convert("RGBA") if picture.mode == "RGBX" else picture)
-            metadata = Metadata(**common_metadata(picture))
+            own = WebpDetails(quality=webp_quality(self.path))
+            metadata = Metadata(**common_metadata(picture), own=own)
         alpha = np.ascontiguousarray(samples[..., 3]) if samples.shape[-1] == 4 else None
         self._page = Page(np.ascontiguousarray(samples[..., :3]), alpha)
         return header_of(self._page, metadata)
-
-
-def _refuse_long_file(path: Path) -> None:
-    """Refuse a file with far more bytes than its pixels need, all of which Pillow would read."""
-    with path.open("rb") as stream:
-        pixels = prod(_size(stream.read(30)))
-    there, most = path.stat().st_size, MOST_METADATA + _MOST_PER_PIXEL * pixels
-    if there > most:
-        raise refusal(
-            path, f"has {there} bytes, more than {most} for its {pixels} pixels; save it again"
-        )
 
 
 def _size(head: bytes) -> tuple[int, int]:
@@ -71,7 +72,7 @@ def _size(head: bytes) -> tuple[int, int]:
 
 
 class Writer(PillowWriter):
-    """A WebP file without loss."""
+    """A WebP file of the quality of the one that the image came from, or without loss."""
 
     format = "WebP"
 
@@ -93,6 +94,12 @@ class Writer(PillowWriter):
         options.pop("dpi", None)
         if self.header.metadata.xmp is not None:
             options["xmp"] = self.header.metadata.xmp
-        Image.fromarray(samples).save(
-            self.path, format="WEBP", lossless=True, exact=True, **options
-        )
+        own = self.header.metadata.own
+        quality = own.quality if isinstance(own, WebpDetails) else None
+        if self.header.metadata.quality is not None:
+            quality = self.header.metadata.quality
+        if quality is None:
+            options |= {"lossless": True, "exact": True}
+        else:
+            options["quality"] = round(quality)
+        Image.fromarray(samples).save(self.path, format="WEBP", **options)
