@@ -195,6 +195,7 @@ def test_nothing_imports_torch(tmp_path: Path) -> None:
 # ---- with BSDS500 ----
 
 
+@pytest.mark.long
 def test_on_real_images(research_data: Path, tmp_path: Path) -> None:
     words = ("reproduce", "figure2", "table1", "--count", 1, "--output", tmp_path)
     result = run(*words, "--data", research_data)

@@ -174,6 +174,7 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codec", VERSION_2)
 def test_chunk_of_zarr_2(tmp_path: Path, codec: str) -> None:
     path = tmp_path / "in.zarr"
@@ -320,6 +321,7 @@ def tiff(path: Path, compression: int, data: bytes, **tags: int) -> None:
     path.write_bytes(struct.pack("<2sHI", b"II", 42, 8 + len(data)) + data + directory)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codecs", [True, False], ids=["imagecodecs", "standard library"])
 @pytest.mark.parametrize("compression", [8, 34925, 50000])
 def test_strip_of_tiff(tmp_path: Path, compression: int, codecs: bool) -> None:

@@ -247,7 +247,7 @@ def test_steps_are_cut_or_divided(name: str, sigma: float) -> None:
 ENGINES_WITH_MASKS = [name for name in ("torch", "native") if ENGINES[name].unavailable() is None]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["eed", "iid", "iad-plus", "iad-deep"])
 @pytest.mark.parametrize("shape", [(13, 18), (1, 9), (9, 1), (70, 5)])
 def test_engines_agree(name: str, shape: tuple[int, int]) -> None:
@@ -282,7 +282,7 @@ def test_the_compiled_engine_integrates_beside_holes(order: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_native
 @pytest.mark.parametrize("name", ["iad", "iad-deep"])
 def test_neither_instruction_set_nor_threads_nor_invalid_values_count(name: str) -> None:

@@ -70,7 +70,7 @@ def test_equals_the_reference(name: str, shape: tuple[int, ...], instruction_set
         np.testing.assert_allclose(single, expected, atol=1e-3, rtol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

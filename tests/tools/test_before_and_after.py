@@ -13,7 +13,7 @@ _SIDE = {"masks": 96, "grey range": 96, "arrays": 24, "pictures": 48}
 ROWS = [(table, row) for table, rows in TABLES.items() for row in rows]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[row.name for _, row in ROWS])
 def test_row_is_as_promised(table: str, row: Row, tmp_path: Path) -> None:
     found = answer(row, _SIDE[table], tmp_path)

@@ -72,7 +72,7 @@ def test_single_precision_on_a_photograph(
             check_single_precision(engine, model_name, image, evolution, reference)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("crop", sorted(CROPS))
 @pytest.mark.parametrize("model_name", MODEL_NAMES)
 def test_single_precision_where_the_noise_is_weak(model_name: str, crop: str) -> None:
