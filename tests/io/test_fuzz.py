@@ -30,11 +30,13 @@ def test_script_finds_nothing(script: str, options: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     if script == "readers.py":
         assert "500 files, 0 findings" in done.stdout
-        known = {form.name for form in FORMATS if form.missing is None}
-        formats = sorted(known, key=str)
+        formats = sorted(form.name for form in FORMATS if form.missing is None)
         lines = done.stdout.splitlines()[: len(formats)]
         assert [line.split()[0] for line in lines] == formats
-        assert all("read" in line and "refused" in line for line in lines)
+        assert all("refused" in line for line in lines)
+        # Hardly any damage of these two is not noticed.
+        others = [line for line in lines if not line.startswith(("AVIF", "HEIC"))]
+        assert all("read" in line for line in others)
     elif script == "models.py":
         assert "200 files, 0 findings" in done.stdout
         assert "refused as a file" in done.stdout

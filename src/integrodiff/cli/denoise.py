@@ -43,8 +43,8 @@ def denoise(
         typer.Argument(
             metavar="OUT",
             help="Denoised image, or a folder for several images; - is standard output. The format "
-            "follows the file extension: .png, .jpg, .webp, .tif or .npy, and for inputs of the "
-            "same format .dcm, .nii, .nii.gz or .zarr.",
+            "follows the file extension: .png, .jpg, .webp, .gif, .bmp, .avif, .heic, .tif or "
+            ".npy, and for inputs of the same format .dcm, .nii, .nii.gz or .zarr.",
         ),
     ],
     sigma: Sigma = None,
