@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -119,7 +120,8 @@ def run_command(*words: object) -> tuple[int, str]:
 def failure(output: str) -> str:
     """Return the message of a command that failed."""
     lines = [line for line in output.splitlines() if line.startswith("error: ")]
-    return f"refused: {lines[-1].removeprefix('error: ').split(': ', 1)[-1][:90]}"
+    text = lines[-1].removeprefix("error: ").split(": ", 1)[-1]
+    return f"refused: {re.sub(r'[^ ]*/', '', text)[:90]}"
 
 
 # ---- masks ----
@@ -297,10 +299,10 @@ def good_range(found: Any) -> bool:
 
 
 RANGES = (
-    Row("8 bits", _in_unit(0, 1, "float32"), good_range),
-    Row("16 bits, all of the range", _in_unit(0, 257, "int32"), good_range),
-    Row("16 bits, a tenth of the range", _in_unit(400, 25.7, "int32"), good_range),
-    Row("16 bits, a fiftieth of the range", _in_unit(400, 5.14, "int32"), good_range),
+    Row("range of 8 bits, float32", _in_unit(0, 1, "float32"), good_range),
+    Row("range of 16 bits, int32", _in_unit(0, 257, "int32"), good_range),
+    Row("range of 16 bits, int32, a tenth of it used", _in_unit(400, 25.7, "int32"), good_range),
+    Row("range of 16 bits, int32, a fiftieth of it used", _in_unit(400, 5.14, "int32"), good_range),
     Row("Hounsfield units, int16", _in_unit(*HU, "int16"), good_range),
     Row("kelvin, float32", _in_unit(280, 0.1, "float32"), good_range),
     Row("reflectance, float32 in [0, 0.3]", _in_unit(0, 0.3 / 255, "float32"), good_range),
@@ -491,8 +493,6 @@ def _ct(side: int, folder: Path) -> str:
 
 def _units(side: int, folder: Path) -> str:
     """Collect what a figure says of the noise level: title, histogram and curve."""
-    import re
-
     from matplotlib.text import Text
 
     page = ("--at", "Z=3") if "--at" in run_command("explain", "--help")[1] else ("--page", 3)
@@ -530,7 +530,7 @@ def _pair(side: int, folder: Path, pixels: Floats, **how: Any) -> list[Path]:
     noise = np.random.default_rng(0).normal(0, LEVEL, pixels.shape)
     names = [folder / "before.tif", folder / "after.tif"]
     for name, image in zip(names, (pixels + noise, pixels), strict=True):
-        tifffile.imwrite(name, image.astype(np.float32), **how)
+        tifffile.imwrite(name, np.rint(image).astype(np.int16), **how)
     return names
 
 
