@@ -10,7 +10,9 @@ samples but much less contrast. With one tensor for all three, colour noise woul
 of the luminance; docs/noise.md has the measurements.
 
 ``joint`` computes one structure tensor from all samples, ``separate`` one from each. Samples of a
-group whose noise levels differ are scaled to a common level.
+group whose noise levels differ are scaled to a common level. So errors relative to the noise count
+alike, in whatever units the samples are; the sample with most noise may lose by it, since all
+follow the structure that the others show.
 """
 
 from __future__ import annotations

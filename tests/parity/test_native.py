@@ -161,7 +161,7 @@ def test_integration_scale_as_in_the_reference(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("name", ["iad", "iad-plus"])
+@pytest.mark.parametrize("name", ["iad", "iad-power"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 2), (1, 1, 40), (2, 9, 33), (1, 140, 66)])
 def test_integration_scale_in_the_fused_step(
     name: str, shape: tuple[int, ...], instruction_set: str
@@ -367,7 +367,9 @@ def test_noise_of_different_levels_as_in_the_reference(name: str, shape: tuple[i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-full"])
+@pytest.mark.parametrize(
+    "name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-fast", "iad-deep", "iad-full"]
+)
 def test_shortcuts_with_noise_of_different_levels(
     name: str, photograph: NDArray[np.float64]
 ) -> None:
@@ -449,7 +451,8 @@ def test_differences_leave_out_the_same_on_both_sides(
     # A parameter decides how much of the coarse scales is negligible: no jump may come from that.
     evolution = load_model("iad").evolution(sigma)
     process = NativeProcess(evolution, exact=False, threads=1)
-    shared = process.like(load_model("iad-plus").evolution(sigma))  # of which nothing is negligible
+    other = load_model("iad-power").evolution(sigma)  # of which nothing is negligible
+    shared = process.like(other)
     for one in (process, shared):
         assert len(one.evolution.scales) == scales
         flows = [terms[0].flux_weights[-1] for terms in one.evolution.schedule]
