@@ -94,9 +94,9 @@ def test_joint_weighs_channels_by_their_noise(astronaut: NDArray[np.float64]) ->
     """The same image in other units: a channel ten times as large, and its noise as well."""
     image = noisy(astronaut, 20)[..., :2]
     plain = denoise(image, 20, data_range=255, channel_axis=-1)
-    # The root mean square of the levels is what the process is told, and the grey range goes
+    # The harmonic mean of the variances is what the process is told, and the grey range goes
     # with it.
-    told = float(np.sqrt((20**2 + 200**2) / 2))
+    told = float(np.sqrt(2 / (20**-2 + 200**-2)))
     scaled = denoise(
         image * [1, 10], [20, 200], data_range=255 * told / 20, channel_axis=-1, colour="joint"
     )
