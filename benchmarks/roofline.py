@@ -93,11 +93,16 @@ def even_flops(taps: int) -> int:
 
 
 def fused_work(evolution: Evolution) -> Result | None:
-    """Count the operations of one step with shortcuts, for each pixel; None if there are none."""
+    """Count the operations of one step with shortcuts, for each pixel.
+
+    None if there are none, and for several orders and integration scales, which are not counted.
+    """
     found = shortcuts(evolution)
-    if found is None:
+    if found is None or len(found.evolution.terms(0)) > 1:
         return None
     (term,) = found.evolution.terms(0)
+    if plain(term.coupling.integration_scale):
+        return None
     fine, coarse = ([len(taps) - 1 for taps in part] for part in (found.fine, found.coarse))
     coupled = sum(plain(weight) != 0 for weight in term.coupling.weights)
     flowing = [plain(weight) != 0 for weight in term.flux_weights]

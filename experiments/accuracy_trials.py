@@ -418,7 +418,7 @@ def symbols(order: int, variance: Tensor, boxes: int, certified: bool = True) ->
 
 # ---------------------------------------------------------------- the compact law
 
-START = {  # the first eight: iad-plus as shipped
+START = {  # the first eight: iad-power as shipped
     "e": 0.429898522143907,
     "alpha": math.log(0.2339080728821479),
     "b": math.log(0.21714888416781333),
@@ -1137,7 +1137,7 @@ def check_command(a: argparse.Namespace) -> None:
     rng = np.random.default_rng(0)
     image = tensor(rng.uniform(0, 255, (1, 8, 8))).repeat_interleave(5, 1).repeat_interleave(5, 2)
     image = image + tensor(rng.normal(0, 25, (1, 40, 40)))
-    for name, variant, steps in (("iad-plus", VARIANTS["plus"], 10),):
+    for name, variant, steps in (("iad-power", VARIANTS["plus"], 10),):
         shipped: Any = integrodiff.load_model(name)
         law = shipped.law
         model = Compact(

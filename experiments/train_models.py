@@ -3,7 +3,7 @@
     python experiments/train_models.py crops CROPS.npz --data FOLDER
     python experiments/train_models.py compact CROPS.npz OUT.json --law plus --starts 3
     python experiments/train_models.py deep CROPS.npz OUT.json --steps 14
-    python experiments/train_models.py export OUT.json MODEL.json
+    python experiments/train_models.py export OUT.json MODEL.json [--law plus] [--fused]
     python experiments/train_models.py test CROPS.npz OUT.json TEST.json
 
 The model and the recording of a step of descent are those of ``accuracy_trials.py``. A run has two
@@ -42,7 +42,7 @@ GRID = (0.1, 7.0, 8)
 # With the 0.02 of the trials, float32 and float64 differ by up to 0.03 grey levels at noise level
 # one; with this by less than 0.01. The PSNR of three training crops changes by less than 0.004 dB.
 trials.SMALLEST_CONTRAST = 0.05
-FUSED_LIMITS = ((0.0, 5.2), (2.1, 10.5))
+FUSED_LIMITS = ((0.0, 5.2), (2.5, 10.5))
 """Integration scales that the fused step of the compiled engine takes."""
 
 
@@ -352,15 +352,17 @@ def as_compact_model(run: dict[str, Any]) -> Any:
         tau_exponent=p.get("r", 0.0),
         contrast_growth=p["growth"],
         exponent_drift=p["drift"],
+        integration_limits=FUSED_LIMITS[: 1 + second],
         steps=run["steps"],
         theta=THETA,
     )
 
 
-def as_deep_model(document: dict[str, Any]) -> Any:
+def as_deep_model(document: dict[str, Any], limits: Any = ()) -> Any:
     """Return the model of the package; its channels are sorted."""
     from integrodiff.models import DeepDiffusion
     from integrodiff.models.deep import Channel
+    from integrodiff.models.limits import LARGEST_SCALE
 
     p = {name: np.asarray(value, np.float64) for name, value in document["parameters"].items()}
     first, second = document["channels"]
@@ -382,10 +384,12 @@ def as_deep_model(document: dict[str, Any]) -> Any:
         couplings=flat(np.exp(p["couplings"])),
         weight_curvatures=flat(p["weight_curvatures"]),
         contrast_curvatures=flat(p["contrast_curvatures"]),
-        integration_scales=tuple(np.exp(p["rho"]).ravel().tolist()),
+        integration_scales=tuple(np.minimum(np.exp(p["rho"]), LARGEST_SCALE).ravel().tolist()),
         integration_exponents=tuple(p["rho_exponents"].tolist()),
+        integration_limits=limits,
         anisotropic=True,
         smallest_contrast=trials.SMALLEST_CONTRAST,
+        level_limits=(min(LEVELS), max(LEVELS)),
     )
 
 
@@ -428,7 +432,8 @@ def export_command(a: argparse.Namespace) -> None:
         images = CleanImages(images.pixels[kept], names, f"{images.source}, without every fourth")
     elif "channels" not in document:
         run = {**document, **best_of(document)[a.law]}
-    model = as_deep_model(run) if "channels" in run else as_compact_model(run)
+    limits = FUSED_LIMITS if a.fused else ()
+    model = as_deep_model(run, limits) if "channels" in run else as_compact_model(run)
     provenance: dict[str, Any] = {
         "status": "trained",
         "recipe": f"experiments/{'accuracy_trials' if trial else 'train_models'}.py",
@@ -569,6 +574,7 @@ def main() -> None:
     one.add_argument("model_file", type=Path)
     one.add_argument("--law", help="of compact runs and of the trials")
     one.add_argument("--data", type=Path, help="folder that holds bsds500")
+    one.add_argument("--fused", action="store_true", help="limit integration scales, deep model")
     one.add_argument("--date", default=time.strftime("%Y-%m-%d"))
     one.set_defaults(run=export_command)
     one = commands.add_parser("test", help="measure a finished model on the test crops")

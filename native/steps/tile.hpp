@@ -220,7 +220,7 @@ class Tile {
                 *row = take_rows(arena, width_);
             for (Real *&row : moments_) row = take_rows(arena, width_);
             pair_ = take_rows(arena, width_);
-            for (Ring<Real> &ring : bent_) ring = Ring<Real>(arena, 6, width_);
+            for (Ring<Real> &ring : bent_) ring = Ring<Real>(arena, 8, width_);
             for (Gated &gated : gated_)
                 for (Ring<Real> *ring : {&gated.xx, &gated.xy, &gated.yy})
                     *ring = Ring<Real>(arena, 4, width_);
@@ -263,52 +263,60 @@ class Tile {
         if (coarse()) flow_to(part_.last + reach());
     }
 
-    // J of the second order, on the coarse grid, before it is smoothed: binomial means of 4 x 4
+    // J of the second order, on the coarse grid, before it is smoothed: binomial means of 6 x 6
     // pixels, so that high frequencies do not come back as low ones.
     void find_hessians(const StepNumbers<Real> &numbers) {
         n_ = &numbers;
-        next_bent_ = std::max<Index>(0, part_.first - 1);
+        next_bent_ = std::max<Index>(0, part_.first - 2);
         begin_smoothing(next_bent_ - 1);
         const Index stride = padded_width<Real>((s_.width + 1) / 2);
         for (Index y = part_.first; y < part_.last; y += 2) {
-            bend_to(y + 2);
+            bend_to(y + 3);
             for (int part = 0; part < 3; ++part) {
                 const bool odd = part == 2;
-                const auto row = [&](Index r) { return bent_[part].row(reflect(r, s_.height)); };
-                const auto sign = [&](Index r) {
-                    return odd && (r < 0 || r >= s_.height) ? Real(-1) : Real(1);
-                };
-                const Real *above = row(y - 1), *first = row(y), *second = row(y + 1);
-                const Real *below = row(y + 2);
-                const Real up = sign(y - 1) / 8, down = sign(y + 2) / 8, beside = sign(y + 1);
+                const Real *rows[6];
+                Real taps[6];
+                for (Index k = 0; k < 6; ++k) {
+                    const Index r = y - 2 + k;
+                    const bool flipped = odd && (r < 0 || r >= s_.height);
+                    rows[k] = bent_[part].row(reflect(r, s_.height));
+                    taps[k] = flipped ? -binomial_[k] : binomial_[k];
+                }
                 Real *mixed = moments_[0];
-                for (Index x = 0; x < width_; ++x)
-                    mixed[x] = multiply_add(
-                        Real(0.375), multiply_add(beside, second[x], first[x]),
-                        multiply_add(up, above[x], down * below[x]));
-                for (Index k = 1; k <= 2; ++k) {
+                for (Index x = 0; x < width_; ++x) {
+                    Real sum = taps[0] * rows[0][x];
+                    for (Index k = 1; k < 6; ++k) sum = multiply_add(taps[k], rows[k][x], sum);
+                    mixed[x] = sum;
+                }
+                for (Index k = 1; k <= 3; ++k) {
                     const Real left = mixed[reflect(-k, width_)];
                     const Real right = mixed[reflect(width_ - 1 + k, width_)];
                     mixed[-k] = odd ? -left : left;
                     mixed[width_ - 1 + k] = odd ? -right : right;
                 }
                 Real *out = f_.hessians[part] + y / 2 * stride + left_ / 2;
-                for (Index j = (part_.from - left_) / 2; 2 * j < part_.to - left_; ++j)
-                    out[j] = multiply_add(Real(0.125), mixed[2 * j - 1] + mixed[2 * j + 2],
-                                          Real(0.375) * (mixed[2 * j] + mixed[2 * j + 1]));
+                for (Index j = (part_.from - left_) / 2; 2 * j < part_.to - left_; ++j) {
+                    const Real *at = mixed + 2 * j;
+                    out[j] = multiply_add(binomial_[0], at[-2] + at[3],
+                                          multiply_add(binomial_[1], at[-1] + at[2],
+                                                       binomial_[2] * (at[0] + at[1])));
+                }
             }
         }
     }
 
     // Number of pixels beyond its own that a tile looks at in each direction.
     static Index halo(const FusedFields<Real> &f) {
-        Index sum = 2 + f.integration + (f.second ? 2 : 0);
+        Index sum = 2 + f.integration + (f.second ? 4 : 0);
         for (const Kernel<Real> &kernel : f.fine) sum += 2 * kernel.radius;
         if (!f.coarse.empty()) sum += 2 * f.interpolation.size();
         return (sum + 15) / 16 * 16;
     }
 
   private:
+    static constexpr Real binomial_[6] = {Real(1) / 32, Real(5) / 32,  Real(10) / 32,
+                                          Real(10) / 32, Real(5) / 32, Real(1) / 32};
+
     // Gated Hessians of a plane.
     struct Gated {
         Ring<Real> xx, xy, yy;
@@ -536,7 +544,7 @@ class Tile {
         for (y = std::min(y, s_.height - 1); next_gated_ <= y; ++next_gated_) {
             smooth_around(next_gated_);
             for (int part = 0; part < 3; ++part)
-                interpolate_linearly(f_.hessians[part], next_gated_, part == 2, moments_[part]);
+                interpolate(f_.hessians[part], next_gated_, part == 2, moments_[part]);
             for (Index x = 0; x < width_; x += lanes<Real>)
                 bending_.set(x, {load(moments_[0] + x), load(moments_[1] + x), load(moments_[2] + x)},
                              true);
@@ -564,24 +572,33 @@ class Tile {
         }
     }
 
-    // A row of pixels from samples in the middle of 2 x 2 of them.
-    void interpolate_linearly(const Real *plane, Index y, bool odd, Real *out) {
+    // A row of pixels from samples in the middle of 2 x 2 of them: the adjoint of those means.
+    void interpolate(const Real *plane, Index y, bool odd, Real *out) {
         const Index height = (s_.height + 1) / 2, width = (s_.width + 1) / 2;
         const Index stride = padded_width<Real>(width), near = y / 2;
-        // The sample that comes after the last, or before the first, is the mirror image of one.
-        const Index far = reflect_coarse(y % 2 ? near + 1 : near - 1, s_.height);
-        const bool beyond = y % 2 ? near + 1 >= height : near == 0;
-        const Real *first = plane + near * stride + left_ / 2, *second = plane + far * stride + left_ / 2;
-        const Real share = odd && beyond ? Real(-0.25) : Real(0.25);
+        const Index sides[2] = {y % 2 ? near + 1 : near - 1, y % 2 ? near - 1 : near + 1};
+        const Real middle = 2 * binomial_[2];
+        const Real *first = plane + near * stride + left_ / 2, *others[2];
+        Real shares[2];
+        for (int k = 0; k < 2; ++k) {
+            // The sample that comes after the last, or before the first, is the mirror image of one.
+            others[k] = plane + reflect_coarse(sides[k], s_.height) * stride + left_ / 2;
+            const bool flipped = odd && (sides[k] < 0 || sides[k] >= height);
+            shares[k] = 2 * (flipped ? -binomial_[1 - k] : binomial_[1 - k]);
+        }
         Real *row = pair_;
         for (Index j = 0; j < half_width_; ++j)
-            row[j] = multiply_add(share, second[j], Real(0.75) * first[j]);
+            row[j] = multiply_add(shares[0], others[0][j],
+                                  multiply_add(shares[1], others[1][j], middle * first[j]));
         const Index before = reflect_coarse(-1, width_), after = reflect_coarse(half_width_, width_);
         row[-1] = odd ? -row[before] : row[before];
         row[half_width_] = odd ? -row[after] : row[after];
         for (Index j = 0; j < half_width_; ++j) {
-            out[2 * j] = multiply_add(Real(0.25), row[j - 1], Real(0.75) * row[j]);
-            out[2 * j + 1] = multiply_add(Real(0.25), row[j + 1], Real(0.75) * row[j]);
+            const Real near_ones = 2 * binomial_[2] * row[j];
+            out[2 * j] = multiply_add(2 * binomial_[1], row[j - 1],
+                                      multiply_add(2 * binomial_[0], row[j + 1], near_ones));
+            out[2 * j + 1] = multiply_add(2 * binomial_[1], row[j + 1],
+                                          multiply_add(2 * binomial_[0], row[j - 1], near_ones));
         }
     }
 

@@ -10,7 +10,9 @@ samples but much less contrast. With one tensor for all three, colour noise woul
 of the luminance; docs/noise.md has the measurements.
 
 ``joint`` computes one structure tensor from all samples, ``separate`` one from each. Samples of a
-group whose noise levels differ are scaled to a common level.
+group whose noise levels differ are scaled to a common level, the harmonic mean of the variances. So
+errors relative to the noise count alike, in whatever units the samples are; the sample with most
+noise may lose by it, since all follow the structure that the others show.
 """
 
 from __future__ import annotations
@@ -131,7 +133,9 @@ def _space(
                 "a sample without noise cannot share its structure tensor with noisy ones; "
                 "leave it out, or use colour 'separate'"
             )
-        common = float(np.sqrt(np.mean(levels[rows] ** 2)))
+        # So structure that the samples share has on average the contrast that it had. With the
+        # root mean square it would be larger, and laws of the noise level would not fit.
+        common = float(1 / np.sqrt(np.mean(levels[rows] ** -2.0)))
         factors[rows] = common / levels[rows]
         groups.append(Group(samples=rows, sigma=common))
     forward = factors[:, None] * matrix

@@ -92,7 +92,7 @@ def test_info_describes_the_models() -> None:
     text = run("info").stdout
     rows = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.strip()}
     assert rows["pm"] == "pm 2 at each of 6 noise levels 10 10 to 60 26.52 dB 2026-11-15"
-    assert rows["iad-plus"] == "iad-plus (default) 8 10 10 to 60 27.41 dB 2026-11-15"
+    assert rows["iad-plus"] == "iad-plus (default) 12 6 2 to 100 27.74 dB 2026-11-16"
     assert "16 at each of 6 noise levels 10 10 to 60 28.78 dB (sigma 10 to 40)" in " ".join(
         text.split()
     )

@@ -161,7 +161,7 @@ def test_integration_scale_as_in_the_reference(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("name", ["iad", "iad-plus"])
+@pytest.mark.parametrize("name", ["iad", "iad-power"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 2), (1, 1, 40), (2, 9, 33), (1, 140, 66)])
 def test_integration_scale_in_the_fused_step(
     name: str, shape: tuple[int, ...], instruction_set: str
@@ -367,7 +367,9 @@ def test_noise_of_different_levels_as_in_the_reference(name: str, shape: tuple[i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-full"])
+@pytest.mark.parametrize(
+    "name", ["pm", "eed", "iid", "iad", "iad-plus", "iad-fast", "iad-deep", "iad-full"]
+)
 def test_shortcuts_with_noise_of_different_levels(
     name: str, photograph: NDArray[np.float64]
 ) -> None:
@@ -380,11 +382,12 @@ def test_shortcuts_with_noise_of_different_levels(
     same_step = replace(evolution, tau=process.evolution.tau)
     assert 0.998 < same_step.tau / evolution.tau <= 1
     expected = ENGINES["numpy"].evolve(noisy, same_step, relative_noise=levels)
+    tolerance = 0.06 if name == "iad-deep" else 0.05  # at three pixels
     for threads in (1, 2):
         found = NATIVE.evolve(
             noisy.astype(np.float32), evolution, threads=threads, relative_noise=levels
         )
-        np.testing.assert_allclose(found, expected, atol=0.05, rtol=0)
+        np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
 
 
 def test_map_of_noise_levels_for_another_shape() -> None:
@@ -449,7 +452,8 @@ def test_differences_leave_out_the_same_on_both_sides(
     # A parameter decides how much of the coarse scales is negligible: no jump may come from that.
     evolution = load_model("iad").evolution(sigma)
     process = NativeProcess(evolution, exact=False, threads=1)
-    shared = process.like(load_model("iad-plus").evolution(sigma))  # of which nothing is negligible
+    other = load_model("iad-power").evolution(sigma)  # of which nothing is negligible
+    shared = process.like(other)
     for one in (process, shared):
         assert len(one.evolution.scales) == scales
         flows = [terms[0].flux_weights[-1] for terms in one.evolution.schedule]

@@ -142,8 +142,9 @@ def test_tuning_is_stored_read_and_not_repeated(
         ("iid", 4),
         ("iad", 4),
         ("iad-full", 96),
-        ("iad-plus", 8),
-        ("iad-deep", 288),
+        ("iad-power", 8),
+        ("iad-plus", 12),
+        ("iad-deep", 354),
     ],
 )
 def test_trained_numbers(name: str, count: int) -> None:

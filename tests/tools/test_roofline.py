@@ -30,7 +30,8 @@ def test_work_of_a_step_with_shortcuts() -> None:
     between = 0.75 * 36 + 2 * 24 + 0.75 * 24 + 36
     assert work["flops_of_blurs"] == round(fine + coarse / 4 + between)
     assert work["flops_of_blurs"] < work["flops"] < exact["flops"]
-    assert roofline.fused_work(integrodiff.load_model("iad-deep").evolution(25.0)) is None
+    for name in ("iad-orders", "iad-fast", "iad-plus"):
+        assert roofline.fused_work(integrodiff.load_model(name).evolution(25.0)) is None
 
 
 def test_fractions_of_the_ceilings() -> None:

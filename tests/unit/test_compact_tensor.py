@@ -106,6 +106,20 @@ def test_equals_the_loops(shape: tuple[int, int], sigma: float) -> None:
         np.testing.assert_allclose(single, expected, rtol=0, atol=1e-3)
 
 
+def test_integration_scales_have_limits() -> None:
+    model = replace(MODEL, integration_limits=((0.3, 0.5), (0.6, 0.9)))
+    assert model_from_json(model_to_json(model)) == model
+    assert "integration_limits" not in model_to_json(MODEL)
+    for sigma, expected in ((1e-3, (0.3, 0.6)), (30.0, (0.4, 0.7)), (1e4, (0.5, 0.9))):
+        terms = model.evolution(sigma).terms(0)
+        found = [term.coupling.integration_scale for term in terms]
+        assert found == pytest.approx(expected)
+    with pytest.raises(ValueError, match="integration_limits must have 2 values, got 1"):
+        replace(MODEL, integration_limits=((0.0, 1.0),))
+    with pytest.raises(ValueError, match="pairs that do not decrease"):
+        replace(MODEL, integration_limits=((0.0, 1.0), (2.0, 1.0)))
+
+
 @every_engine
 @given(
     image=images(),

@@ -161,6 +161,29 @@ class TestOptionalParts:
             weight = model.weights[m] * np.exp(0.3 * log + 0.1 * log**2)
             assert first.coupling.weights[1] == pytest.approx(weight * model.couplings[m])
 
+    def test_integration_scales_have_limits(self) -> None:
+        limits = ((0.5, 0.8), (2.0, 9.0))
+        model = replace(anisotropic(), integration_limits=limits)
+        assert model_from_json(model_to_json(model)) == model
+        free = anisotropic().evolution(100.0)
+        for step in range(STEPS):
+            pairs = zip(free.terms(step), model.evolution(100.0).terms(step), limits, strict=True)
+            for before, after, (lowest, highest) in pairs:
+                expected = np.clip(before.coupling.integration_scale, lowest, highest)
+                assert after.coupling.integration_scale == pytest.approx(expected)
+                assert after.flux_weights == before.flux_weights
+
+    @pytest.mark.parametrize("sigma", [0.25, 500.0])
+    def test_outside_the_levels_of_its_laws_multiples_are_treated_alike(self, sigma: float) -> None:
+        model = replace(anisotropic(), level_limits=(2.0, 100.0))
+        assert model_from_json(model_to_json(model)) == model
+        assert model.evolution(30.0) == anisotropic().evolution(30.0)
+        held = min(max(sigma, 2.0), 100.0)
+        image = np.random.default_rng(0).normal(128, 60, (1, 9, 12))
+        expected = run(model, "numpy", image, held)
+        found = run(model, "numpy", image * (sigma / held), sigma)
+        np.testing.assert_allclose(found * (held / sigma), expected, atol=1e-9)
+
     def test_contrasts_have_a_floor(self) -> None:
         tiny = replace(anisotropic(), contrasts=(1e-6,) * 12)
         for terms in tiny.evolution(30.0).schedule:
@@ -183,6 +206,9 @@ class TestOptionalParts:
             ({"integration_exponents": ()}, "integration_exponents must have 2 values"),
             ({"integration_scales": (-1.0,) * 6}, "must not be negative"),
             ({"smallest_contrast": -0.1}, "must not be negative"),
+            ({"integration_limits": ((0.0, 1.0),)}, "integration_limits must have 2 values"),
+            ({"level_limits": (100.0, 2.0)}, "level_limits must not decrease"),
+            ({"level_limits": (2.0,)}, "level_limits must have 2 values"),
         ],
     )
     def test_wrong_numbers_are_refused(self, changes: dict[str, Any], message: str) -> None:

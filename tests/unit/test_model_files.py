@@ -59,12 +59,20 @@ def test_numbers_survive_to_the_last_bit(
     assert again.provenance == note
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
+BY_EXPERIMENTS = {
+    "iad-fast": "experiments/train_models.py",
+    "iad-plus": "experiments/train_models.py",
+    "iad-deep": "experiments/train_models.py",
+    "iad-orders": "experiments/train_deep.py",
+}
+
+
+@pytest.mark.parametrize("name", [*MODEL_NAMES, *RESEARCH_MODELS])
 def test_shipped_models_say_where_they_come_from(name: str) -> None:
     model = load_model(name)
     assert model.provenance["status"] == "trained"
-    assert model.provenance["recipe"] == {"iad-deep": "experiments/train_deep.py"}.get(name, name)
-    assert model.provenance["images"] == (20 if name == "iad-fast" else 200)
+    assert model.provenance["recipe"] == BY_EXPERIMENTS.get(name, name)
+    assert model.provenance["images"] == (20 if name == "iad-power-fast" else 200)
     assert len(model.provenance["data_sha256"]) == 64
     assert model_from_json(model_to_json(model)) == model
 

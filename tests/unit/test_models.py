@@ -158,10 +158,11 @@ class TestStableStep:
         assert np.linalg.norm(result) <= np.linalg.norm(image)
 
     def test_laws_include_the_bound_and_do_not_warn(self) -> None:
-        """The shipped ones reach it: iad-plus and iad-fast at 70, EED at 100."""
-        for name, sigma in (("iad-plus", 70.0), ("iad-fast", 70.0), ("eed", 150.0)):
+        """The shipped ones reach it: iad-plus from 8 on, iad-fast always, EED at 100."""
+        for name, sigma in (("iad-plus", 10.0), ("iad-fast", 2.0), ("eed", 150.0)):
             model = load_model(name)
-            assert model.evolution(sigma).tau == model.stable_step(sigma)
+            expected = model.share_of_bound * model.stable_step(sigma)
+            assert model.evolution(sigma).tau == pytest.approx(expected)
 
     def test_joined_models_warn_at_their_levels_alone(self) -> None:
         large = replace(MODELS["eed"], tau=2.0)
@@ -201,13 +202,20 @@ class TestDescription:
 
     @pytest.mark.parametrize(
         ("name", "count"),
-        [("pm", 2), ("eed", 3), ("iad", 4), ("iad-full", 16), ("iad-plus", 8), ("iad-deep", 288)],
+        [
+            *(("pm", 2), ("eed", 3), ("iad", 4), ("iad-full", 16)),
+            *(("iad-fast", 10), ("iad-plus", 12), ("iad-deep", 354)),
+            *(("iad-power-fast", 8), ("iad-power", 8), ("iad-orders", 288)),
+        ],
     )
     def test_counts_of_the_shipped_models(self, name: str, count: int) -> None:
         model: Any = load_model(name)
         members = model.models if isinstance(model, ByNoiseLevel) else (model,)
         assert {member.number_count() for member in members} == {count}
-        assert model.noise_levels == (10, 20, 30, 40, 50, 60)
+        if name in ("iad-fast", "iad-plus", "iad-deep"):
+            assert model.noise_levels == (2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100)
+        else:
+            assert model.noise_levels == (10, 20, 30, 40, 50, 60)
 
     def test_levels_of_training_are_those_of_the_provenance_or_the_joined_models(self) -> None:
         assert MODELS["pm"].noise_levels == ()

@@ -153,8 +153,25 @@ class TestLevels:
         for before, after in zip(plain.all_terms(), changed.all_terms(), strict=True):
             assert after.coupling == before.coupling
             pairs = zip(before.diffusivity.contrasts, plain.scales, strict=True)
-            expected = [contrast * (1 + scale) for contrast, scale in pairs]
+            shift = {1: 1.0, 2: np.sqrt(2 / 3)}[before.derivatives.order]
+            expected = [contrast * (1 + shift * scale) for contrast, scale in pairs]
             assert after.diffusivity.contrasts == pytest.approx(expected)
+
+    @pytest.mark.parametrize("scale", [1.0, 2.0, 4.0])
+    def test_second_derivatives_see_the_noise_of_a_finer_scale(self, scale: float) -> None:
+        frequencies = 2 * np.pi * np.fft.fftfreq(256)
+        half = 1 - np.cos(frequencies)
+        total = half[:, None] + half
+        power = np.exp(-2 * 0.8**2 * total)  # white noise, smoothed
+
+        def level(order: int, scale: float) -> float:
+            seen = total**order * np.exp(-2 * scale**2 * total)
+            return float(np.sqrt((power * seen).sum() / seen.sum()))
+
+        expected = level(2, scale)
+        error = abs(level(1, scale * np.sqrt(2 / 3)) / expected - 1)
+        assert error < 0.08
+        assert error < 0.3 * abs(level(1, scale) / expected - 1)
 
 
 class TestUnits:

@@ -165,9 +165,9 @@ def test_images_that_are_no_photon_counts(image: NDArray[Any], message: str) -> 
 
 def test_warnings_name_channel_and_range() -> None:
     stack = np.stack([scene(10), scene(10)])
-    text = r"of channel 2, 1 on the scale .* the data range is 255: check sigma and data_range"
+    text = r"of channel 2, 0.5 on the scale .* the data range is 255: check sigma and data_range"
     with pytest.warns(NoiseLevelWarning, match=text):
-        denoise(stack, [10, 1], axes="CYX", data_range=255)
+        denoise(stack, [10, 0.5], axes="CYX", data_range=255)
 
 
 def test_unknown_detector_takes_the_offset() -> None:
@@ -185,9 +185,9 @@ def test_steps_are_counted_over_planes_and_groups() -> None:
     image = np.random.default_rng(0).normal(100, 10, (2, 12, 13, 3))
     seen: list[Step] = []
     result = denoise(image, 10, axes="TYXS", data_range=255, callback=seen.append)
-    assert [step.number for step in seen] == list(range(1, 41))
-    assert {step.total for step in seen} == {40}
-    assert [step.plane for step in seen] == [0] * 20 + [1] * 20
+    assert [step.number for step in seen] == list(range(1, 25))
+    assert {step.total for step in seen} == {24}
+    assert [step.plane for step in seen] == [0] * 12 + [1] * 12
     np.testing.assert_allclose(seen[-1].image(), result[1], atol=1e-9)
 
 

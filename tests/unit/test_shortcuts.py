@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from cases import SIGMA, at_bound, images
 from hypothesis import given
 from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
+from scipy.special import ive
 
 from integrodiff import EED, IAD, MODEL_NAMES, ReducedLaw, ScaleGrid, load_model
 from integrodiff.engines import ENGINES
 from integrodiff.engines.shortcuts import (
     NEGLIGIBLE,
+    between_binomials,
     every_second_tap,
     half_sample_gaussian,
     interpolation,
@@ -118,6 +121,20 @@ def test_deviation_on_a_photograph(
 
 
 @needs_native
+@pytest.mark.parametrize("name", ["iad-fast", "iad-plus", "iad-deep"])
+@pytest.mark.parametrize("sigma", [2.0, 100.0])
+def test_the_new_models_are_fused_at_all_levels(
+    name: str, sigma: float, photograph: NDArray[np.float64]
+) -> None:
+    for level in (0.3, 2.0, 5.0, 30.0, 100.0, 300.0):
+        assert shortcuts(load_model(name).evolution(level)) is not None
+    evolution = load_model(name).evolution(sigma)
+    noisy = photograph + np.random.default_rng(0).normal(0, sigma, photograph.shape)
+    exact = NATIVE.evolve(noisy[None], evolution, exact=True)
+    assert np.abs(NATIVE.evolve(noisy[None], evolution) - exact).max() < 0.05
+
+
+@needs_native
 @pytest.mark.parametrize("name", ["iad", "iid", "eed", "pm", "compact", "wide"])
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1), (1, 1, 9), (1, 8, 1), (2, 2, 3), (3, 17, 70), (1, 131, 34), (1, 40, 2301)]
@@ -146,8 +163,10 @@ def test_stable_at_the_bound(image: NDArray[np.float64]) -> None:
 
 
 def test_the_anisotropic_second_order_is_fused() -> None:
-    for sigma in (2.0, 25.0, 100.0):
+    for sigma in (5.0, 25.0, 100.0):
         assert shortcuts(TWO_ORDERS.evolution(sigma)) is not None
+    # Its integration scale is too narrow for the coarse grid.
+    assert shortcuts(TWO_ORDERS.evolution(2.0)) is None
 
 
 @needs_native
@@ -204,6 +223,27 @@ def test_kernels() -> None:
     assert coarse[0] + 2 * coarse[1:].sum() == pytest.approx(1)
     assert 2 * (coarse * (2 * np.arange(len(coarse))) ** 2).sum() == pytest.approx(20, rel=5e-3)
     assert sum(interpolation(14.5)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("scale", "error"), [(2.5, 5e-3), (3.0, 1.5e-3), (4.0, 3e-4), (10.0, 1e-4)]
+)
+def test_three_kernels_are_one_gaussian(scale: float, error: float) -> None:
+    """Binomial means of six pixels, the kernel on the coarse grid, and the way back."""
+    taps = between_binomials(scale**2)
+    assert min(taps) >= 0
+    whole = np.concatenate([taps[:0:-1], taps])
+    size, binomial = 256, np.array([comb(5, k) for k in range(6)]) / 32
+    for place in (128, 129):
+        means = np.array(
+            [binomial @ (np.arange(2 * j - 2, 2 * j + 4) == place) for j in range(128)]
+        )
+        smooth = np.convolve(means, whole, "same")
+        found = np.zeros(size)
+        for j in range(20, 108):
+            found[2 * j - 2 : 2 * j + 4] += 2 * binomial * smooth[j]
+        expected = ive(np.abs(np.arange(size) - place), scale**2)
+        assert np.abs(found - expected).sum() < error
 
 
 def test_interpolation_of_a_smooth_signal() -> None:

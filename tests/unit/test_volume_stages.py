@@ -192,7 +192,7 @@ def volume_process(
     return Evolution(scales=tuple(scales), schedule=((term,),), tau=0.1, steps=1, spacing=spacing)
 
 
-@pytest.mark.parametrize("name", ["pm", "eed", "iad", "iad-fast", "iad-plus"])
+@pytest.mark.parametrize("name", ["pm", "eed", "iad", "iad-fast", "iad-power"])
 def test_the_bound_of_shipped_models_is_sharp(name: str) -> None:
     evolution = load_model(name).evolution(25.0)
     volume = evolution.in_volume((1.0, 1.0, 1.0))
@@ -202,7 +202,7 @@ def test_the_bound_of_shipped_models_is_sharp(name: str) -> None:
 
 
 def test_shipped_models_take_the_steps_of_images() -> None:
-    for name in ("iad", "iad-fast", "iad-plus"):
+    for name in ("iad", "iad-fast", "iad-power"):
         evolution = load_model(name).evolution(25.0)
         images, volumes = stable_step(evolution), stable_step(evolution.in_volume((2.0, 1.0, 1.0)))
         np.testing.assert_allclose(volumes, images, rtol=2e-5)

@@ -155,8 +155,8 @@ def _model_tables() -> tuple[Table, Table]:
         )
         names_by_training.setdefault(training_text(name, origin), []).append(name)
     table.caption = (
-        "sigma is on the grey scale from 0 to 255; PSNR is the mean over the training images and "
-        "noise levels\n"
+        "sigma is on the grey scale from 0 to 255; PSNR is the mean over the training images for "
+        "sigma = 10, 20, ..., 60\n"
     )
     table.caption_justify = "left"
     training = _table("Training data of the models", "", "")
@@ -164,6 +164,8 @@ def _model_tables() -> tuple[Table, Table]:
         training.add_row(", ".join(names), text)
     return table, training
 
+
+_LEVELS_IN_COMMON = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
 _ANY_SIGMA = 30.0
 """The number of steps is the same for every noise level."""
@@ -181,14 +183,13 @@ def training_text(name: str, origin: Mapping[str, Any]) -> str:
 
 
 def _psnr_text(origin: Mapping[str, Any]) -> str:
-    """Return the mean PSNR over the noise levels, and which they are if some are missing."""
-    values: Mapping[str, float] = origin.get("psnr_on_training_images") or {}
+    """Return the mean PSNR over the levels in common, and which they are if some are missing."""
+    found: Mapping[str, float] = origin.get("psnr_on_training_images") or {}
+    values = {float(s): value for s, value in found.items() if float(s) in _LEVELS_IN_COMMON}
     if not values:
         return "-"
     mean = f"{sum(values.values()) / len(values):.2f} dB"
-    levels = [float(level) for level in values]
-    complete = set(levels) >= {float(level) for level in origin.get("noise_levels") or ()}
-    return mean if complete else f"{mean} (sigma {_span(levels)})"
+    return mean if len(values) == len(_LEVELS_IN_COMMON) else f"{mean} (sigma {_span([*values])})"
 
 
 def _span(levels: Sequence[float]) -> str:

@@ -33,8 +33,8 @@ _ModelName = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Model to train: pm, eed, iid, iad, iad-plus, iad-fast, iad-tensor, iad-tensor-fast, "
-        "iad-full or iad-smooth.",
+        help="Model to train: pm, eed, iid, iad, iad-plus, iad-fast, iad-full, iad-power, "
+        "iad-power-fast or iad-smooth.",
     ),
 ]
 _Output = Annotated[Path, typer.Argument(metavar="OUT.json", help="Model file to write.")]

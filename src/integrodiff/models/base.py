@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -45,10 +46,17 @@ def stable_step_of(evolution: Evolution) -> float:
 
 
 def _with_contrasts(evolution: Evolution, relative: Callable[[float], float]) -> Evolution:
-    """Multiply the contrasts of each scale."""
-    factors = [relative(plain(scale)) for scale in evolution.scales]
+    r"""Multiply the contrasts of each scale.
+
+    Relative levels are those of first derivatives. White noise seen by derivatives of order n at
+    the scale :math:`\rho` has the power :math:`t^n e^{-2 \rho^2 t}` over :math:`t`, one half of
+    the squared frequency, and its mean at :math:`(n + 1) / (2 \rho^2)`: that of first derivatives
+    at the scale :math:`\rho \sqrt{2 / (n + 1)}`.
+    """
 
     def changed(term: Term) -> Term:
+        shift = math.sqrt(2 / (term.derivatives.order + 1))
+        factors = [relative(shift * plain(scale)) for scale in evolution.scales]
         contrasts = zip(term.diffusivity.contrasts, factors, strict=True)
         scaled = tuple(contrast * factor for contrast, factor in contrasts)
         return replace(term, diffusivity=replace(term.diffusivity, contrasts=scaled))

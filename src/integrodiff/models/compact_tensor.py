@@ -16,7 +16,7 @@ from integrodiff.models.description import (
     parameter,
     require_lengths,
 )
-from integrodiff.models.laws import ScaleGrid
+from integrodiff.models.laws import ScaleGrid, integration_limits_setting
 from integrodiff.models.limits import blur_scale
 from integrodiff.stages import Coupling, Exponential, Term
 from integrodiff.stages._arrays import Scalar, exp
@@ -105,12 +105,32 @@ class CompactTensorDiffusion(PowerLawDiffusion):
     ----------
     law : SharedLaws
         Weights, contrasts and integration scales.
+    integration_limits : tuple of (float, float)
+        Smallest and largest integration scale of each order, to which the law is cut; or none. The
+        fused step of the compiled engine takes at most 5.2 pixels in order one, and 2.5 to 10.5
+        pixels in order two.
     """
 
     kind = "compact-tensor"
     share_of_bound = 0.996  # so that no shortcut of the compiled engine has to cut a step
 
     law: SharedLaws = field(metadata=law(SharedLaws))
+    integration_limits: tuple[tuple[float, float], ...] = field(
+        default=(), metadata=integration_limits_setting()
+    )
+
+    def _check(self) -> None:
+        super()._check()
+        orders = len(self._orders()) if self.integration_limits else 0
+        require_lengths(self, ("integration_limits",), orders)
+
+    def integration_scale_at(self, order: int, sigma: float) -> Scalar:
+        """Return the integration scale at a noise level, within its limits."""
+        scale = self.law.integration_scale_at(order, sigma)
+        if not self.integration_limits:
+            return scale
+        lowest, highest = self.integration_limits[order - 1]
+        return min(max(scale, lowest), highest)
 
     def _orders(self) -> range:
         return range(1, len(self.law.strengths) + 1)
@@ -122,7 +142,7 @@ class CompactTensorDiffusion(PowerLawDiffusion):
             coupling=Coupling(
                 kind="tensor",
                 weights=weights,
-                integration_scale=self.law.integration_scale_at(order, sigma),
+                integration_scale=self.integration_scale_at(order, sigma),
             ),
             diffusivity=Exponential(
                 contrasts=self.law.contrasts_at(order, self.scales, sigma, growth)

@@ -25,7 +25,13 @@ from integrodiff.models.description import (
     require_lengths,
     setting,
 )
-from integrodiff.models.limits import MOST_CHANNELS, MOST_VARYING_STEPS, at_most, blur_scale
+from integrodiff.models.laws import integration_limits_setting
+from integrodiff.models.limits import (
+    MOST_CHANNELS,
+    MOST_VARYING_STEPS,
+    at_most,
+    blur_scale,
+)
 from integrodiff.stages import (
     Coupling,
     Evolution,
@@ -130,10 +136,15 @@ class DeepDiffusion(ExplicitModel):
     integration_scales, integration_exponents : tuple of float
         :math:`\rho_{kn}` in pixels for each order step by step, and :math:`q_n` for each order; or
         none.
+    integration_limits : tuple of (float, float)
+        Smallest and largest integration scale of each order, to which they are cut; or none.
     anisotropic : bool
         Whether order two has the tensor gate, and no scalar diffusivity.
     smallest_contrast : float
         Contrasts are at least this many noise levels.
+    level_limits : tuple of float
+        Noise levels between which the laws hold, or none. Outside, contrasts alone follow the noise
+        level: the model treats a multiple of an image as it treats the image.
     """
 
     kind = "deep"
@@ -162,9 +173,15 @@ class DeepDiffusion(ExplicitModel):
     integration_exponents: tuple[float, ...] = field(
         default=(), metadata=parameter(or_empty(each_finite), transform="identity", optional=True)
     )
+    integration_limits: tuple[tuple[float, float], ...] = field(
+        default=(), metadata=integration_limits_setting()
+    )
     anisotropic: bool = field(default=False, metadata=setting(instance_of(bool), optional=True))
     smallest_contrast: float = field(
         default=0.0, metadata=setting(nonnegative_number, optional=True)
+    )
+    level_limits: tuple[float, ...] = field(
+        default=(), metadata=setting(or_empty(each_positive), optional=True, to_json=list)
     )
     tau: float = field(default=1.0, metadata=parameter(positive_number))
 
@@ -184,6 +201,10 @@ class DeepDiffusion(ExplicitModel):
         orders = len(self.orders) if self.integration_scales or self.integration_exponents else 0
         require_lengths(self, ("integration_exponents",), orders)
         require_lengths(self, ("integration_scales",), orders * self.steps)
+        require_lengths(self, ("integration_limits",), orders if self.integration_limits else 0)
+        require_lengths(self, ("level_limits",), 2 if self.level_limits else 0)
+        if self.level_limits and self.level_limits[0] > self.level_limits[1]:
+            raise ValueError(f"level_limits must not decrease, got {shown(self.level_limits)}")
 
     @property
     def orders(self) -> list[int]:
@@ -220,22 +241,29 @@ class DeepDiffusion(ExplicitModel):
             return [dict.fromkeys(orders, 0.0)] * self.steps
         ratios = (sigma / REFERENCE_LEVEL) ** np.array(self.integration_exponents)
         scales = np.reshape(self.integration_scales, (self.steps, len(orders))) * ratios
+        if self.integration_limits:
+            scales = np.clip(scales, *np.transpose(self.integration_limits))
         return [dict(zip(orders, row, strict=True)) for row in scales.tolist()]
 
     def _evolution(self, sigma: float) -> Evolution:
+        held = sigma
+        if self.level_limits:
+            lowest, highest = self.level_limits
+            held = min(max(sigma, lowest), highest)
         numbers = numbers_at(
             np,
             self.arrays(),
-            np.array([sigma]),
+            np.array([held]),
             bound_table(self.channels, self.theta),
             self.smallest_contrast,
         )
+        numbers = numbers._replace(contrasts=numbers.contrasts * (sigma / held))
         lists = DeepNumbers(*(part[0].tolist() for part in numbers))
         return evolution_of(
             self.channels,
             lists,
             theta=self.theta,
-            integration=self.integration_at(sigma),
+            integration=self.integration_at(held),
             anisotropic=self.anisotropic,
         )
 

@@ -36,8 +36,12 @@ SCHEMA, VERSION = "integrodiff-model", 1
 MODEL_NAMES = ("pm", "eed", "iid", "iad", "iad-full", "iad-fast", "iad-plus", "iad-deep")
 """Names of the models that come with the package."""
 
-RESEARCH_MODELS = ("iad-smooth",)
-"""Further models for experiments, not meant for denoising; they load by name as well."""
+RESEARCH_MODELS = ("iad-smooth", "iad-power", "iad-power-fast", "iad-orders")
+"""Further models for experiments and comparisons; they load by name as well.
+
+``iad-power``, ``iad-power-fast`` and ``iad-orders`` have no integration scales; they are what
+``iad-plus``, ``iad-fast`` and ``iad-deep`` were before.
+"""
 
 VOLUME_MODELS = {"iad-plus": "iad-plus-volume"}
 """Shipped models whose name stands for parameters of their own in volumes, and their files."""

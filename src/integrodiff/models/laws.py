@@ -26,7 +26,13 @@ from integrodiff.models.description import (
     require_lengths,
     setting,
 )
-from integrodiff.models.limits import MOST_SCALES, at_most, blur_scale, positive_blur_scale
+from integrodiff.models.limits import (
+    MOST_SCALES,
+    at_most,
+    blur_scale,
+    integration_limits,
+    positive_blur_scale,
+)
 from integrodiff.stages._arrays import Scalar, exp
 
 Quadrature: TypeAlias = Literal["gradient", "variance", "none"]
@@ -99,6 +105,13 @@ class ScaleGrid:
 def scale_grid_setting() -> dict[str, Any]:
     """Return the metadata of a model's field with its grid of scales."""
     return setting(instance_of(ScaleGrid), to_json=asdict, from_json=ScaleGrid.from_json)
+
+
+def integration_limits_setting() -> dict[str, Any]:
+    """Return the metadata of a model's field with the limits of its integration scales."""
+    return setting(
+        integration_limits, optional=True, to_json=lambda pairs: [list(pair) for pair in pairs]
+    )
 
 
 class LawValues(NamedTuple):

@@ -72,6 +72,21 @@ def positive_blur_scale(name: str, value: Any) -> float:
     return blur_scale(name, positive_number(name, value))
 
 
+def integration_limits(name: str, value: Any) -> tuple[tuple[float, float], ...]:
+    """Return the smallest and the largest integration scale of each order, or nothing."""
+    if not isinstance(value, (list, tuple)) or len(value) > MOST_CHANNELS:
+        raise TypeError(f"{name} must be a list of pairs of scales, got {shown(value)}")
+    found = []
+    for pair in value:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(f"{name} must be pairs of scales, got {shown(pair)}")
+        lowest, highest = (blur_scale(name, scale) for scale in pair)
+        if lowest > highest:
+            raise ValueError(f"{name} must be pairs that do not decrease, got {shown(pair)}")
+        found.append((lowest, highest))
+    return tuple(found)
+
+
 def at_most(name: str, value: _Number, limit: float) -> _Number:
     """Return the value if it does not exceed its limit."""
     if value > limit:
