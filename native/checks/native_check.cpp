@@ -208,6 +208,45 @@ bool check_all(const Case &c) {
     return good;
 }
 
+// ---- volumes ----
+
+// A volume after all steps, and whether they allocated anything.
+template <class Real>
+Outcome<Real> run_volume(const InstructionSet *isa, const VolumeShape &s, const Schedule &schedule,
+                         Executor &executor, const Pixels<Real> &image, const Real *local,
+                         Buffer<Real> &memory) {
+    const VolumeProcess process{{kernels(4), kernels(4), kernels(4)}, 0.15, {2.0, 1.0, 1.3}};
+    const VolumeStart<Real> start{s, image.data(), &schedule, 0.01, 0.01, local, &executor, &memory};
+    const auto found = isa->steps(Real()).volume(process, start);
+    Outcome<Real> outcome;
+    outcome.allocated = -allocations;
+    for (std::size_t k = 0; k < steps; ++k) found->advance(k);
+    outcome.allocated += allocations;
+    outcome.image.resize(image.size());
+    found->read(outcome.image.data());
+    return outcome;
+}
+
+template <class Real>
+bool check_volume(const InstructionSet *isa, const VolumeShape &s, bool tensor) {
+    const Schedule schedule{{term_of(1, tensor, 4)}};
+    const Pixels<Real> image = noise<Real>({s.channels * s.slices, s.height, s.width});
+    const Pixels<Real> local = plane<Real>((s.slices + 1) * (s.height + 1), s.width + 1);
+    Serial serial;
+    Team three(3);
+    Buffer<Real> memory, other;
+    const auto alone = run_volume(isa, s, schedule, serial, image, local.data(), memory);
+    const auto shared = run_volume(isa, s, schedule, three, image, local.data(), other);
+    bool good = alone.allocated == 0;
+    for (std::size_t k = 0; k < image.size(); ++k)
+        good = good && std::isfinite(alone.image[k]) && alone.image[k] == shared.image[k];
+    if (!good)
+        std::printf("%s, volume, %zu bytes fails on %td x %td x %td x %td; %ld allocations\n",
+                    isa->name, sizeof(Real), s.channels, s.slices, s.height, s.width,
+                    alone.allocated);
+    return good;
+}
+
 // ---- subnormal numbers ----
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -271,6 +310,12 @@ int main(int count, char **arguments) {
                     good &= check_all<double>(c);
                 }
         }
+        for (const VolumeShape &shape : {VolumeShape{1, 1, 1, 1}, VolumeShape{1, 3, 1, 2},
+                                         VolumeShape{2, 5, 9, 16}, VolumeShape{1, 7, 20, 33}})
+            for (const bool tensor : {true, false}) {
+                good &= check_volume<float>(isa, shape, tensor);
+                good &= check_volume<double>(isa, shape, tensor);
+            }
         good &= check_subnormals<float>(isa);
         good &= check_subnormals<double>(isa);
         std::printf("%s: %s\n", isa->name, good ? "all good" : "FAILED");

@@ -150,7 +150,8 @@ def denoise(
     NoValidPixelsWarning
         If the image, or a plane of it, has no valid pixel.
     VolumeModelWarning
-        If the image is a volume, and the parameters of the model were trained on images.
+        If the image is a volume, and the parameters of the model were trained on images, or its
+        voxels are much longer in one direction than in another.
 
     Notes
     -----

@@ -28,7 +28,7 @@ class NoValidPixelsWarning(UserWarning):
 
 
 class VolumeModelWarning(UserWarning):
-    """A volume is denoised with parameters that were trained on images."""
+    """A volume is denoised with parameters that were trained on other images or voxels."""
 
 
 class StepSizeWarning(UserWarning):

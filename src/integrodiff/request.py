@@ -68,6 +68,9 @@ Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any
 _MOST_PLANES = 9
 """Number of planes from which the noise of a channel is estimated; more hardly help."""
 
+_THICK = 1.5
+"""Ratio of spacings up to which volumes are known to be denoised well."""
+
 _BAND_PIXELS = 2**16
 """Pixels that are converted at a time."""
 
@@ -462,7 +465,8 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     NoValidPixelsWarning
         If a plane has no valid pixel.
     VolumeModelWarning
-        If the image is a volume, and the parameters of the model were trained on images.
+        If the image is a volume, and the parameters of the model were trained on images, or its
+        slices are thick.
     """
     layout, request = source.layout, request.stored(source.units)
     _check_map(request.map, layout)
@@ -529,6 +533,15 @@ def _volume(request: Request, source: Source) -> Volume | None:
     smallest = min(distances[letter] for letter in "ZYX")
     # Files often have spacing in single precision.
     z, y, x = (round(distances[letter] / smallest, 6) for letter in "ZYX")
+    if max(z, y, x) > _THICK:
+        warnings.warn(
+            f"the spacing of this volume is {z:g} : {y:g} : {x:g} (z : y : x). Above {_THICK:g} "
+            "diffusion in three dimensions was worse than slice by slice on some data "
+            "(docs/volumes.md); to denoise slices one by one, write Q in place of Z in axes, or "
+            "--slices",
+            VolumeModelWarning,
+            stacklevel=_outside(),
+        )
     return Volume(layout.slices, (z, y, x), origin)
 
 

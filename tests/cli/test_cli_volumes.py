@@ -16,6 +16,8 @@ from integrodiff import denoise
 from integrodiff.io import read_image
 from integrodiff.layout import Layout
 
+pytestmark = pytest.mark.filterwarnings("ignore:the spacing of this volume")
+
 SETTINGS = ("--sigma", 15, "--data-range", 255, "--engine", "numpy")
 ARGUMENTS: dict[str, Any] = {"sigma": 15, "data_range": 255, "engine": "numpy"}
 
