@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import tifffile
 from command_line import run
-from foreign_files import FOLDER
+from foreign_files import FOLDER, program
 from numpy.typing import NDArray
 
 from integrodiff.io import ImageFile, read_image, write_image
@@ -86,6 +87,32 @@ def test_smaller_pages_in_the_chain(tmp_path: Path) -> None:
         assert [page.aspage().subfiletype for page in new.pages] == [0, 1, 0, 1]
     for full, reduced in (pages[:2], pages[2:]):
         assert np.array_equal(reduced, halved(full))
+
+
+@pytest.mark.slow
+def test_pyramid_of_imagemagick(tmp_path: Path) -> None:
+    magick = program("magick")
+    if magick is None:
+        pytest.skip("needs the program ImageMagick")
+    words = ["-size", "160x128", "gradient:black-white", "-depth", "16", "-compress", "zip"]
+    words += ["-define", "tiff:tile-geometry=32x32", "ptif:in.tif"]
+    subprocess.run([magick, *words], cwd=tmp_path, check=True)
+    image = read_image(tmp_path / "in.tif")
+    assert image.pixels.shape == (128, 160)
+    assert image.notes == () or "half the size" in image.notes[0]
+    write_image(tmp_path / "out.tif", image)
+    with (
+        tifffile.TiffFile(tmp_path / "in.tif") as old,
+        tifffile.TiffFile(tmp_path / "out.tif") as new,
+    ):
+        before, after = ([page.aspage() for page in tif.pages] for tif in (old, new))
+        assert len(before) > 1
+        for first, second in zip(before, after, strict=True):
+            assert first.shape == second.shape
+            assert second.subfiletype == (first.subfiletype if second is not after[0] else 0)
+            assert (first.tile, first.compression) == (second.tile, second.compression)
+            difference = first.asarray().astype(int) - second.asarray()
+            assert np.abs(difference).max() <= 0.02 * 65535
 
 
 def test_command_denoises_all_levels(tmp_path: Path) -> None:

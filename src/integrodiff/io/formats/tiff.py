@@ -134,7 +134,7 @@ class Reader(ImageReader):
             plane_axes, spacing, axes_notes = _declared_axes(tif, page, plane_axes)
         nodata, nodata_notes = declared_nodata(self._pages[0])
         notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *nodata_notes)
-        notes += _beside(path)
+        notes += (*pyramid.notes, *_beside(path))
         header = self._header(page, plane_axes, spacing, (*notes, *heard))
         return replace(header, nodata=nodata, mask=mask)
 

@@ -1,8 +1,8 @@
 """Pyramids in TIFF files: which pages are smaller versions of others.
 
-OME-TIFF has them in directories below that of a page (SubIFDs). GDAL, libvips and ImageMagick let
-them follow the page in the chain of pages, marked as reduced. Only their sizes and tags are read:
-their pixels are computed anew.
+OME-TIFF has them in directories below that of a page (SubIFDs). GDAL and ImageMagick let
+them follow the page in the chain of pages, usually marked as reduced. Only their sizes and tags
+are read: their pixels are computed anew.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ _MOST_LEVELS = 40
 _REDUCED, _MASK = 1, 4
 """Bits that say what a page is."""
 
+_UNMARKED = (
+    "each page has half the size of the one before; they are taken for smaller versions of the "
+    "first, and computed anew"
+)
+
 _GHOST = b"GDAL_STRUCTURAL_METADATA_SIZE="
 _GHOST_LAYOUT = b"LAYOUT=IFDS_BEFORE_DATA"
 _GHOST_LENGTH = 400
@@ -41,12 +46,15 @@ class Pyramid(NamedTuple):
         Whether they are in directories below that of their page.
     masks : tuple of TiffPage
         Pages that say which pixels are valid, in full resolution and then those of the levels.
+    notes : tuple of str
+        Remarks for the user.
     """
 
     pages: list[TiffPage]
     levels: tuple[tuple[TiffLevel, ...], ...] = ()
     below: bool = False
     masks: tuple[TiffPage, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
@@ -67,6 +75,9 @@ def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
             groups[-1].append(page)
         else:
             groups.append([page])
+    unmarked = len(groups) == len(pages) and _are_halved(pages)
+    if unmarked:
+        groups = [pages]
     full = [group[0] for group in groups]
     if len({page.hash for page in full}) > 1:
         raise refusal(
@@ -88,7 +99,23 @@ def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
             "has masks of its pixels as pages of their own, which do not belong to one image; turn "
             "them into a nodata value or an alpha channel, for example by gdalwarp -dstalpha",
         )
-    return Pyramid(full, levels, below, masks)
+    notes = (_UNMARKED,) if unmarked else ()
+    return Pyramid(full, levels, below, masks, notes)
+
+
+def _are_halved(pages: list[TiffPage]) -> bool:
+    """Whether each page has half the size of the one before, in tiles, and is like it otherwise.
+
+    ImageMagick does not mark the levels of its pyramids.
+    """
+    return len(pages) > 1 and all(
+        page.is_tiled
+        and (page.dtype, page.samplesperpixel, page.photometric)
+        == (before.dtype, before.samplesperpixel, before.photometric)
+        and page.imagelength in (before.imagelength // 2, -(-before.imagelength // 2))
+        and page.imagewidth in (before.imagewidth // 2, -(-before.imagewidth // 2))
+        for before, page in pairwise(pages)
+    )
 
 
 def _are_masks(
@@ -170,7 +197,8 @@ def _is_smaller(size: tuple[int, int], other: tuple[int, int]) -> bool:
 
 def level_of(page: TiffPage) -> TiffLevel:
     """Return the size of a page, and how it is stored."""
-    return TiffLevel((page.imagelength, page.imagewidth), storage_of(page), page_tags(page))
+    size = page.imagelength, page.imagewidth
+    return TiffLevel(size, storage_of(page), page_tags(page), int(page.subfiletype))
 
 
 def storage_of(page: TiffPage) -> Storage:

@@ -83,11 +83,15 @@ class Storage(NamedTuple):
 
 
 class TiffLevel(NamedTuple):
-    """A smaller version of a page, which is computed anew: its size and how it is stored."""
+    """A smaller version of a page, which is computed anew: its size and how it is stored.
+
+    ``kind`` is what it is marked as: 1 for a reduced page.
+    """
 
     size: tuple[int, int]
     storage: Storage
     tags: TiffPageTags
+    kind: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,7 +113,7 @@ class Writer(ImageWriter):
         for level in levels:
             page = self._reduced(page, level.size, mask)
             mask = None if mask is None else smaller(mask.astype(np.float32), level.size) > 0
-            self._write(page, level.tags, level.storage, subfiletype=1)
+            self._write(page, level.tags, level.storage, subfiletype=level.kind)
             reduced.append(mask)
         for level, small in zip(masks, reduced, strict=False):
             if small is not None:
