@@ -71,7 +71,7 @@ def test_committed_files(name: str, tmp_path: Path) -> None:
     assert (".bands.0.overviews.0.size.0" in found) == (name != "geo.tif")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants(name: str, tmp_path: Path) -> None:
     write_gradients(tmp_path)
