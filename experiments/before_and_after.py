@@ -660,7 +660,7 @@ def _words(table: str, found: Numbers | str) -> str:
         return found.replace("|", "\\|")
     if table == "masks":
         count = int(found["changed"])
-        changed = f"{count} changed, by up to {found['by']:.4g}" if count else "none changed"
+        changed = f"{count} changed, by up to {found['by']:.5g}" if count else "none changed"
         return f"{found['PSNR']:.2f} dB, {changed}"
     warned = f", {int(found['warnings'])} warning" if found["warnings"] else ""
     return f"{found['PSNR']:.2f} dB{warned}"
