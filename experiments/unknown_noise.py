@@ -1,13 +1,13 @@
 """Images of which nothing is said: noise that is not white, and grey values of any range.
 
     python experiments/unknown_noise.py [--json results/unknown-noise.json]
-        [--data FOLDER --split train|test --every N]
+        [--data FOLDER --split train|test --every N] [--rows NAME ...]
 
 Photographs of scikit-image, or crops of BSDS500, with noise of level 20 that is white, blurred,
 demosaiced or compressed. ``before`` takes the smallest eigenvalue of weak patches for the noise
 level, as this package did, and the data range 255. ``automatic`` is ``denoise(image)``. ``best`` is
 the best of eight noise levels, chosen for each image by its PSNR. The last column has the largest
-loss of ``automatic`` against it.
+loss of ``automatic`` against it; the file has those of all images.
 
 The second table has photographs at a part of their contrast and noise, stored with 16 bits.
 ``before`` takes the bit depth that holds the values for the data range, and ``best`` the best of
@@ -46,6 +46,7 @@ from peers import Results
 
 Image: TypeAlias = NDArray[np.float32]
 Noise: TypeAlias = Callable[[Image, np.random.Generator], Image]
+Row: TypeAlias = dict[str, Any]
 
 LEVEL = 20.0
 _LEVELS = LEVEL * np.geomspace(0.45, 2.2, 8)
@@ -106,6 +107,7 @@ COLOUR_NOISE: dict[str, Noise] = {
     "colour, demosaiced": lambda clean, rng: demosaiced(_white(clean, rng)),
     "colour, JPEG 92, 4:4:4": _compressed(92),
     "colour, JPEG 75, 4:4:4": _compressed(75),
+    "colour, JPEG 60, 4:4:4": _compressed(60),
     "colour, JPEG 92, 4:2:0": _compressed(92, 2),
     "colour, JPEG 75, 4:2:0": _compressed(75, 2),
     "colour, JPEG 60, 4:2:0": _compressed(60, 2),
@@ -147,7 +149,7 @@ def best_of_levels(image: Image, clean: Image) -> float:
     )
 
 
-def noise_row(images: Sequence[Image], noise: Noise) -> dict[str, float]:
+def noise_row(images: Sequence[Image], noise: Noise) -> Row:
     """Return the mean PSNR of every way, and the losses of ``automatic``."""
     values = []
     for k, clean in enumerate(images):
@@ -157,7 +159,7 @@ def noise_row(images: Sequence[Image], noise: Noise) -> dict[str, float]:
     return _row(np.array(values))
 
 
-def range_row(images: Sequence[Image], part: float) -> dict[str, float]:
+def range_row(images: Sequence[Image], part: float) -> Row:
     """Return the same for images with a part of their contrast, in 16 bits."""
     values = []
     for k, clean in enumerate(images):
@@ -174,12 +176,13 @@ def range_row(images: Sequence[Image], part: float) -> dict[str, float]:
     return _row(np.array(values))
 
 
-def _row(values: NDArray[np.float64]) -> dict[str, float]:
+def _row(values: NDArray[np.float64]) -> Row:
     means = values.mean(axis=0)
     losses = values[:, 2] - values[:, 3]
     names = ("noisy", "before", "automatic", "best")
     row = {name: decibel(mean) for name, mean in zip(names, means, strict=True)}
-    return {**row, "difference": decibel(losses.mean()), "worst": decibel(losses.min())}
+    row |= {"difference": decibel(losses.mean()), "worst": decibel(losses.min())}
+    return {**row, "losses": [decibel(loss) for loss in losses]}
 
 
 # ---- command ----
@@ -203,6 +206,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder that holds bsds500")
     parser.add_argument("--split", default="train", choices=["train", "test"])
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--rows", nargs="+", metavar="NAME", help="only these rows of the table")
     arguments = parser.parse_args()
     if arguments.data is None:
         grey, colour, source = photographs(_GREY), photographs(_COLOUR), "scikit-image"
@@ -220,8 +224,12 @@ def main() -> None:
         **{name: partial(noise_row, colour, noise) for name, noise in COLOUR_NOISE.items()},
         **{f"{part:g} of the contrast": partial(range_row, grey, part) for part in PARTS},
     }
+    wanted = arguments.rows or list(rows)
+    if unknown := set(wanted) - set(rows):
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(rows)}")
     lines = []
-    for name, measure in rows.items():
+    for name in wanted:
+        measure = rows[name]
         row = results.row(name, {"identity": DEFAULT_MODEL, "psnr": {}})
         if not row["psnr"]:
             row["psnr"] = measure()
