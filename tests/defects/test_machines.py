@@ -57,7 +57,7 @@ if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)  # the limit does not hold for root
-resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+resource.setrlimit(resource.RLIMIT_NPROC, (4, 4))
 main()
 """
 
@@ -66,7 +66,7 @@ def child(code: str, **options: object) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "INTEGRODIFF_THREADS": "8"}
     command = [sys.executable, "-W", "ignore", "-c", code]
     return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        command, capture_output=True, text=True, timeout=60, env=environment, **options
+        command, capture_output=True, text=True, timeout=200, env=environment, **options
     )
 
 
