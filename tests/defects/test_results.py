@@ -97,6 +97,7 @@ def test_threads_stay_while_somebody_watches() -> None:
     assert len(helpers[0]) == 2
 
 
+@pytest.mark.slow
 def test_auto_imports_no_torch_to_find_no_gpu() -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there may be a GPU")
