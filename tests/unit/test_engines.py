@@ -81,17 +81,11 @@ def test_single_precision_where_the_noise_is_weak(model_name: str, crop: str) ->
 
     top, left = CROPS[crop]
     image = camera()[top : top + 110, left : left + 121].astype(np.float64)[None]
-    # The deep model is trained from two on, and single pixels differ more than elsewhere.
-    deep = model_name == "iad-deep"
-    evolution = load_model(model_name).evolution(2.0 if deep else 1.0)
+    # The deep model is trained from two on.
+    evolution = load_model(model_name).evolution(2.0 if model_name == "iad-deep" else 1.0)
     reference = ENGINES["numpy"].evolve(image, evolution)
     for engine in RUNNABLE_ENGINES:
-        if not deep:
-            check_single_precision(engine, model_name, image, evolution, reference)
-        else:
-            single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
-            np.testing.assert_allclose(single, reference, atol=0.02, rtol=0, err_msg=engine)
-            assert (np.abs(single - reference) > SINGLE_OF[model_name]).mean() < 1e-3
+        check_single_precision(engine, model_name, image, evolution, reference)
 
 
 def check_single_precision(
@@ -99,6 +93,9 @@ def check_single_precision(
 ) -> None:
     single = ENGINES[engine].evolve(image.astype(np.float32), evolution, exact=True)
     atol = SINGLE_OF[model_name]
+    if model_name == "iad-deep":  # Where the noise is weak, single pixels differ more.
+        assert (np.abs(single - reference) > atol).mean() < 1e-3
+        atol *= 2
     np.testing.assert_allclose(single, reference, atol=atol, rtol=0, err_msg=engine)
 
 
