@@ -58,7 +58,7 @@ def test_agrees_with_the_reference(model_name: str, kind: str) -> None:
         check_single_precision(engine, model_name, image, evolution, reference)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("sigma", [1.0, 10.0, 60.0])
 @pytest.mark.parametrize("model_name", MODEL_NAMES)
 def test_single_precision_on_a_photograph(
