@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_writers import WRITERS, write_array
 from numpy.typing import NDArray
+from PIL import features
 
 import integrodiff
 from integrodiff import PoissonGaussian, UnknownDetector
@@ -26,7 +27,7 @@ from integrodiff.io import read_image
 INTEGERS = ("uint8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 FLOATS = ("float16", "float32", "float64")
 LOSSLESS = tuple(WRITERS)
-LOSSY = ("jpg", "webp")
+LOSSY = ("jpg", "webp", *(["avif"] if features.check("avif") else []))
 
 
 @dataclass

@@ -101,6 +101,8 @@ def _dicom(path: Path, array: NDArray[Any], axes: str) -> None:
 
 WRITERS = {
     "png": Writer(("YX", "YXS"), ("uint8",), _png, holds_float=False),
+    "bmp": Writer(("YX", "YXS"), ("uint8",), _png, holds_float=False),
+    "gif": Writer(("YX",), ("uint8",), _png, holds_float=False),
     "npy": Writer(("YX", "YXS", "QYX", "QYXS"), _ALL, _npy),
     "tif": Writer(("YX", "YXS", "TYX", "CYX", "TCYX", "ZYX"), _ALL, _tiff),
     "ome.tif": Writer(
