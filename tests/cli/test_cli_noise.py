@@ -85,6 +85,7 @@ def test_colour(tmp_path: Path, colour: Any) -> None:
     assert np.array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["ome.tif", "zarr"])
 def test_channels_of_a_file_have_their_own_noise_level(tmp_path: Path, form: str) -> None:
     """A dim and a bright channel over three frames; one median would leave the bright one noisy."""

@@ -23,6 +23,8 @@ from integrodiff.viz.explanation import explain
 from integrodiff.viz.sheet import Tile, sheet
 from integrodiff.viz.view import INVALID, View
 
+pytestmark = pytest.mark.slow
+
 TWO_ORDERS = CompactDiffusion(
     tau=0.05,
     steps=3,

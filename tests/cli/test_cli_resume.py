@@ -90,6 +90,7 @@ def age_record(folder: Path) -> None:
     record.write_text(text)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize(
     ("change", "reason"),

@@ -20,6 +20,8 @@ import integrodiff
 from integrodiff import learning
 from integrodiff.learning.recipes import RECIPES, Recipe
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("torch")
 
 SIZE = 24

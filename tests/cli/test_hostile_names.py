@@ -23,6 +23,8 @@ from integrodiff._atomic import atomic_write
 from integrodiff.cli.batch import plan
 from integrodiff.cli.batch.records import contents, write_record
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--sigma", "9", "--model", "eed", "--engine", "numpy", "--quiet")
 COMMAND = (sys.executable, "-m", "integrodiff.cli")
 DONE, USAGE, INPUT, OUTPUT, SOME_FAILED = 0, 2, 3, 4, 5

@@ -47,6 +47,7 @@ def again(image: ImageFile, name: str, tmp_path: Path) -> Path:
     return tmp_path / name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_PIXELS)
 def test_pixels_are_what_was_put_in(name: str, origin: str, tmp_path: Path) -> None:
     image = read_image(foreign(name, origin, tmp_path))
@@ -97,6 +98,7 @@ def without_places(value: Any) -> Any:
 LAYOUT = ("StripOffsets", "StripByteCounts", "TileOffsets", "TileByteCounts", "RowsPerStrip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in WITH_PIXELS if n.endswith(".tif") and n != "jpeg.tif"])
 def test_tiff_keeps_its_tags_and_its_layout(name: str, origin: str, tmp_path: Path) -> None:
     source = foreign(name, origin, tmp_path)

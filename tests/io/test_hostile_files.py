@@ -303,6 +303,7 @@ def test_nifti_headers(tmp_path: Path, field: str, value: Any, message: str) -> 
         read_image(tmp_path / "in.nii")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["empty.nii", "explicit.dcm", "rgb8.webp", "rgb16.png"])
 def test_every_cut_is_refused(tmp_path: Path, name: str) -> None:
     whole = (FOLDER / name).read_bytes()

@@ -20,6 +20,8 @@ from integrodiff.io import ImageFile, OutputFileError, read_image, write_image
 from integrodiff.io.formats.webp_quality import webp_quality
 from integrodiff.io.registry import SUFFIXES
 
+pytestmark = pytest.mark.slow
+
 SIZE = 48, 64
 Y, X = np.mgrid[: SIZE[0], : SIZE[1]]
 COLOUR: NDArray[np.uint8] = np.stack([4 * Y, 3 * X, 2 * (X + Y)], axis=-1).astype(np.uint8)

@@ -274,6 +274,7 @@ def test_float_result_in_zarr(tmp_path: Path, version: Any) -> None:
     assert np.array_equal(new[:], samples.astype(np.float32) / 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [1, 2 * 9 * 11, 2**27])
 @pytest.mark.parametrize(
     "options",
@@ -322,6 +323,7 @@ def test_what_a_zarr_folder_has_besides_is_named(tmp_path: Path) -> None:
 # ---- all of them ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["explicit.dcm", "empty.nii", "ome04.zarr", "ome05.zarr", "pages.tif", "rgb16.png"]
 )

@@ -137,6 +137,7 @@ def with_integration(evolution: Any, scale: float) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (2, 6, 3), (1, 70, 5), (3, 17, 70)])
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from integrodiff.engines import ENGINES
 from integrodiff.models import ExplicitModel
 from integrodiff.stages import Evolution
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 
 ENGINES_OF_VOLUMES = RUNNABLE_ENGINES

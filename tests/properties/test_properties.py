@@ -192,6 +192,7 @@ def test_units_do_not_matter(
     np.testing.assert_allclose(scaled / factor, plain, atol=1e-6)
 
 
+@pytest.mark.slow
 @every_engine
 @every_model
 @given(image=images(smallest=2), seed=st.integers(0, 2**32 - 1))

@@ -6,11 +6,14 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from integrodiff import denoise
+
+pytestmark = pytest.mark.slow
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("uint16", "int16", "uint32", "int32", "int64")

@@ -95,6 +95,7 @@ def by_the_formulas(model: CompactTensorDiffusion, image: Any, sigma: float) -> 
     return image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [2.0, 25.0, 100.0])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_loops(shape: tuple[int, int], sigma: float) -> None:

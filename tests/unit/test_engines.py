@@ -46,6 +46,7 @@ def awkward_images() -> dict[str, NDArray[np.float64]]:
 # The reference takes longest, so that it is computed once for all engines.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(awkward_images()))
 @pytest.mark.parametrize("model_name", MODEL_NAMES)
 def test_agrees_with_the_reference(model_name: str, kind: str) -> None:

@@ -14,6 +14,8 @@ from PIL import Image
 import integrodiff
 from integrodiff import PoissonGaussian, denoise
 
+pytestmark = pytest.mark.slow
+
 LEVEL = 20.0
 
 

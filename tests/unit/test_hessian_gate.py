@@ -80,6 +80,7 @@ def noisy(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.float64]:
     return image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 0.4, 1.5])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_loops(scale: float, shape: tuple[int, int]) -> None:

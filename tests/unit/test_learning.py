@@ -81,6 +81,7 @@ def test_tangents_equal_reverse_mode(name: str, images: CleanImages) -> None:
     np.testing.assert_allclose(2 * found.gradient[0], gradient.numpy(), rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_curvature_is_that_of_the_tangents(images: CleanImages) -> None:
     parameterisation = Parameterisation(MODELS["pm"], (20.0,))
     lineariser = TorchLineariser(parameterisation, images, device="cpu", double=True)
@@ -348,6 +349,7 @@ class TestInterruption:
             assert resumed.contrast == pytest.approx(whole.contrast, rel=1e-4)
             assert resumed.tau == pytest.approx(whole.tau, rel=1e-4)
 
+    @pytest.mark.slow
     def test_checkpoints_of_other_trainings_are_refused(
         self, images: CleanImages, tmp_path: Path
     ) -> None:

@@ -134,6 +134,7 @@ def test_the_new_models_are_fused_at_all_levels(
     assert np.abs(NATIVE.evolve(noisy[None], evolution) - exact).max() < 0.05
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("name", ["iad", "iid", "eed", "pm", "compact", "wide"])
 @pytest.mark.parametrize(

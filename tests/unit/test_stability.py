@@ -107,6 +107,7 @@ def one_step(process: NativeProcess, shape: tuple[int, int]) -> NDArray[np.float
     return matrix
 
 
+@pytest.mark.slow
 @needs_native
 def test_no_eigenvalue_beyond_two_with_shortcuts() -> None:
     """Of one step with D = I, for which the bound without shortcuts is sharp."""

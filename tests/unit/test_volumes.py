@@ -30,7 +30,10 @@ from integrodiff.io.spacing import Spacing, distances
 
 Floats = NDArray[np.float64]
 
-pytestmark = pytest.mark.filterwarnings("ignore:the spacing of this volume")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:the spacing of this volume"),
+]
 
 VOLUME_MODEL: Any = load_model("iad-plus-volume")
 QUICK = replace(VOLUME_MODEL, steps=3)
