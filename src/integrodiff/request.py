@@ -498,7 +498,8 @@ def _volume(request: Request, source: Source) -> Volume | None:
     if request.spacing is not None and len(request.spacing) != len(letters):
         raise ValueError(
             f"spacing needs one number for each of the axes {', '.join(letters)} of the image, in "
-            f"this order; got {len(request.spacing)}"
+            f"this order; got {len(request.spacing)}. Slices of a volume have the axis Z; on the "
+            "command line --volume makes them of pages"
         )
     if not layout.is_volume:
         if request.spacing is not None:

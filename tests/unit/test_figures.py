@@ -106,6 +106,12 @@ class TestCompare:
         with pytest.raises(ValueError, match=message):
             integrodiff.compare(**given)
 
+    @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (2, 5)])
+    def test_images_too_small_for_the_similarity(self, shape: tuple[int, int]) -> None:
+        image = np.random.default_rng(0).uniform(0, 255, shape)
+        figure = integrodiff.compare(image, 0.9 * image, clean=0.95 * image)
+        assert "PSNR" in texts(figure) or "dB" in texts(figure)
+
     def test_notebooks_show_it(self) -> None:
         figure: Any = integrodiff.compare(noisy_image(), clean_image())
         assert figure._repr_png_().startswith(b"\x89PNG")

@@ -42,12 +42,15 @@ def ssim(
     """Return the mean structural similarity of two images, grey or with channels last.
 
     The window has seven pixels, or as many as fit into the image. The mean is that over windows
-    inside the image and, with a mask, without an invalid pixel; NaN if there is none.
+    inside the image and, with a mask, without an invalid pixel; NaN if there is none, or if the
+    image is less than three pixels high or wide.
     """
     from scipy.ndimage import minimum_filter
     from skimage.metrics import structural_similarity
 
     window = min(7, *(length - 1 + length % 2 for length in image.shape[:2]))
+    if window < 3:
+        return float("nan")
     mean, similarity = structural_similarity(
         clean.astype(np.float64),
         image.astype(np.float64),

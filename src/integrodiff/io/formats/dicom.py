@@ -407,6 +407,6 @@ def _identify(dataset: Dataset, original: Dataset, derivation: Derivation) -> No
         same = old and (settings or name == "SeriesInstanceUID")
         setattr(dataset, name, generate_uid(entropy_srcs=[str(old), settings] if same else None))
     before = str(original.get("SeriesDescription") or "").removesuffix(_SUFFIX)
-    dataset.SeriesDescription = before[: _LONGEST_NAME - len(_SUFFIX)] + _SUFFIX
+    dataset.SeriesDescription = (before[: _LONGEST_NAME - len(_SUFFIX)] + _SUFFIX).lstrip()
     told = [str(original.get("DerivationDescription") or ""), derivation.words or "denoised"]
     dataset.DerivationDescription = "; ".join(filter(None, told))[-_LONGEST_TEXT:]
