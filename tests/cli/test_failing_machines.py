@@ -115,7 +115,7 @@ def write_cloud_optimised(path: Path, pixels: NDArray[Any]) -> None:
     write_image(path, ImageFile(pixels=pixels, metadata=metadata))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "suffix", [".png", ".tif", ".cog.tif", ".bmp", ".npy", ".nii", ".nii.gz", ".dcm", ".zarr"]
 )

@@ -187,7 +187,7 @@ def test_messages_of_other_commands_cannot_be_forged(tmp_path: Path) -> None:
         assert not set(done.stderr) & set("\x1b\x07\r\u202e\u2028"), words
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["$x_{$.png", "a$\\frac$b$.png", "$$.png", "\\$.png", FORGED])
 def test_explain_draws_every_name(tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")

@@ -177,6 +177,7 @@ def test_cells_are_computed_once(
     )
 
 
+@pytest.mark.long
 def test_nothing_imports_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from integrodiff import learning; from integrodiff.cli import app\n"

@@ -184,6 +184,7 @@ def test_chunk_of_zarr_2(tmp_path: Path, codec: str) -> None:
     check_refused(path, TOO_LARGE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("codec", "sharded"), [("blosc", False), ("gzip", True), ("zstd", False), ("zstd", True)]
 )

@@ -161,7 +161,7 @@ def test_integration_scale_as_in_the_reference(
             np.testing.assert_allclose(process(image), expected, atol=1e-9, rtol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("name", ["iad", "iad-power"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 2), (1, 1, 40), (2, 9, 33), (1, 140, 66)])
