@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff.io.access import SinglePageReader, pixel_limit, refusal
+from integrodiff.io.access import SinglePageReader, pixel_limit
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
@@ -19,6 +19,7 @@ from integrodiff.io.formats.pillow import (
     opened,
     page_of,
     picture_problem,
+    refuse_animation,
     refuse_long_file,
 )
 from integrodiff.io.image import ImageHeader, Metadata
@@ -35,11 +36,7 @@ class Reader(SinglePageReader):
     def _read_header(self) -> ImageHeader:
         beginning = refuse_long_boxes(self.path)
         with opened(self.path, "AVIF") as picture:
-            if getattr(picture, "is_animated", False):
-                raise refusal(
-                    self.path,
-                    "is an animated AVIF; save its frames as single images or as a TIFF stack",
-                )
+            refuse_animation(self.path, "AVIF", picture)
             picture.load()
             metadata = Metadata(**common_metadata(picture))
             self._page, notes = page_of(picture)

@@ -16,7 +16,9 @@ from integrodiff.io.image import EXIF_SIGNATURE
 EXIF, GPS = 34665, 34853
 """Tags of the picture that say where its directories of EXIF data are."""
 
-_ORIENTATION = 274
+ORIENTATION = 274
+"""The tag that says how a picture is turned."""
+
 _INTEROPERABILITY, _SUB_DIRECTORIES = 40965, 330
 _POINTERS = (EXIF, GPS, _INTEROPERABILITY)
 
@@ -266,7 +268,7 @@ def orientation_of(data: bytes) -> int:
     data = data.removeprefix(EXIF_SIGNATURE)
     try:
         layout, place = _beginning(data)
-        found = read_directory(BytesIO(data), place, layout, wanted={_ORIENTATION})
+        found = read_directory(BytesIO(data), place, layout, wanted={ORIENTATION})
     except ValueError:  # Data that cannot be understood are carried over as they are.
         return 1
     for tag in found.tags:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff.io.access import SinglePageReader, refusal
+from integrodiff.io.access import SinglePageReader
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
@@ -20,6 +20,7 @@ from integrodiff.io.formats.pillow import (
     opened,
     page_of,
     picture_problem,
+    refuse_animation,
     refuse_long_file,
 )
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata
@@ -57,11 +58,7 @@ class Reader(SinglePageReader):
             size = struct.unpack("<HH", stream.read(10)[6:].ljust(4, b"\0"))
         refuse_long_file(self.path, prod(size), _MOST_PER_PIXEL, _MOST_METADATA)
         with opened(self.path, "GIF") as picture:
-            if getattr(picture, "is_animated", False):
-                raise refusal(
-                    self.path,
-                    "is an animated GIF; save its frames as single images or as a TIFF stack",
-                )
+            refuse_animation(self.path, "GIF", picture)
             picture.load()
             comment = picture.info.get("comment")
             own = GifDetails(comment=comment if isinstance(comment, bytes) else None)

@@ -20,10 +20,8 @@ from integrodiff.io.access import (
     refuse_missing_bytes,
 )
 from integrodiff.io.bounded import MOST_METADATA
-from integrodiff.io.formats.exif import orientation_of
+from integrodiff.io.formats.exif import ORIENTATION, orientation_of
 from integrodiff.io.image import EXIF_SIGNATURE, ImageHeader, Metadata, Page
-
-_ORIENTATION = 0x0112
 
 
 @contextmanager
@@ -41,6 +39,14 @@ def opened(path: Path, kind: str) -> Iterator[Image.Image]:
         needed = prod(picture.size) * len(picture.getbands())
         refuse_missing_bytes(path, needed, path.stat().st_size, compressed=True)
         yield picture
+
+
+def refuse_animation(path: Path, kind: str, picture: Image.Image) -> None:
+    """Refuse a file of several frames."""
+    if getattr(picture, "is_animated", False):
+        raise refusal(
+            path, f"is an animated {kind}; save its frames as single images or as a TIFF stack"
+        )
 
 
 def header_of(page: Page, metadata: Metadata, notes: tuple[str, ...] = ()) -> ImageHeader:
@@ -144,7 +150,7 @@ class PillowWriter(ImageWriter):
         exif = metadata.exif
         if exif is None and metadata.orientation != 1:
             fresh = Image.Exif()
-            fresh[_ORIENTATION] = metadata.orientation
+            fresh[ORIENTATION] = metadata.orientation
             exif = fresh.tobytes()
         options = {"icc_profile": metadata.icc_profile, "dpi": metadata.dpi, "exif": exif}
         return {name: value for name, value in options.items() if value is not None}

@@ -23,6 +23,7 @@ from integrodiff.io.formats.pillow import (
     header_of,
     opened,
     picture_problem,
+    refuse_animation,
     resolution,
 )
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
@@ -90,11 +91,7 @@ class Reader(SinglePageReader):
         with opened(self.path, "PNG") as picture:
             picture.verify()  # the checksum of every chunk; the file must be opened again after it
         with opened(self.path, "PNG") as picture:
-            if getattr(picture, "n_frames", 1) > 1:
-                raise refusal(
-                    self.path,
-                    "is an animated PNG; save its frames as single images or as a TIFF stack",
-                )
+            refuse_animation(self.path, "PNG", picture)
             _refuse_missing_rows(self.path, picture.size, depth, colour_type)
             picture.load()
             samples = _deep_samples(self.path) if deep_colour else None

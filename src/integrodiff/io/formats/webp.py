@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff.io.access import SinglePageReader, refusal
+from integrodiff.io.access import SinglePageReader
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,
     header_of,
     opened,
     picture_problem,
+    refuse_animation,
     refuse_long_file,
 )
 from integrodiff.io.formats.webp_quality import webp_quality
@@ -45,11 +46,7 @@ class Reader(SinglePageReader):
             pixels = prod(_size(stream.read(30)))
         refuse_long_file(self.path, pixels, _MOST_PER_PIXEL)
         with opened(self.path, "WEBP") as picture:
-            if getattr(picture, "n_frames", 1) > 1:
-                raise refusal(
-                    self.path,
-                    "is an animated WebP; save its frames as single images or as a TIFF stack",
-                )
+            refuse_animation(self.path, "WebP", picture)
             picture.load()
             samples = np.array(picture.convert("RGBA") if picture.mode == "RGBX" else picture)
             own = WebpDetails(quality=webp_quality(self.path))
