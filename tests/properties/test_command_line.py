@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_writers import WRITERS, write_array
 from numpy.typing import NDArray
-from PIL import features
+from PIL import Image
 
 import integrodiff
 from integrodiff import PoissonGaussian, UnknownDetector
@@ -27,7 +27,7 @@ from integrodiff.io import read_image
 INTEGERS = ("uint8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 FLOATS = ("float16", "float32", "float64")
 LOSSLESS = tuple(WRITERS)
-LOSSY = ("jpg", "webp", *(["avif"] if features.check("avif") else []))
+LOSSY = ("jpg", "webp", *(["avif"] if ".avif" in Image.registered_extensions() else []))
 
 
 @dataclass
