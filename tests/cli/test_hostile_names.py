@@ -299,6 +299,21 @@ def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+def test_an_endless_device_in_a_batch_is_not_read(tmp_path: Path) -> None:
+    source = picture(tmp_path / "in" / "a.png")
+    (source.parent / "endless.png").symlink_to("/dev/zero")
+    done = subprocess.run(
+        [*COMMAND, "denoise", source.parent, tmp_path / "out", *OPTIONS],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == SOME_FAILED, done.stderr
+    assert "endless.png: is not a regular file" in " ".join(done.stderr.split())
+    assert (tmp_path / "out" / "a.png").is_file()
+
+
 def test_a_pipe_in_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
     source = picture(tmp_path / "in" / "a.png")
     assert denoise(source.parent, tmp_path / "out")[0] == DONE
