@@ -41,7 +41,9 @@ REFERENCE = 30.0
 THETA = 0.15
 LARGEST_SCALE = math.log(10.0)
 SMALLEST_CONTRAST = 0.02  # of the deep model, in noise levels
+CONTRAST_FLOOR = (0.0, 0.0)  # relative to the steepest gate, in noise levels and in grey levels
 INTEGRATION_LIMITS = ((0.0, 100.0), (0.0, 100.0))  # of its integration scales, for each order
+LEVEL_WEIGHTS = (1.0,) * len(LEVELS)  # of the loss
 DECIBELS = 10 / math.log(10)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 COMPILE = DEVICE.type == "cuda"
@@ -695,6 +697,9 @@ class Compact:
             every,
         )
 
+    def limit(self) -> None:
+        """Keep numbers that have no effect from running away: not needed here."""
+
     def groups(self) -> int:
         """Return the number of variants."""
         return len(self.variants)
@@ -724,6 +729,22 @@ def law_at(scales: np.ndarray, steps: int, order: int) -> tuple[np.ndarray, np.n
     weight = weight - 2 * 0.37 * scales**2 / math.sqrt(REFERENCE) + more * math.log(0.13)
     contrast = math.log(0.23) + more * math.log(0.4) - (0.55 + 0.75 * more) * np.log(scales)
     return weight + math.log(10 / steps), contrast + math.log(0.89) * 10 / steps * k
+
+
+RANGES = {
+    "scales": (-6.0, LARGEST_SCALE),
+    "weights": (-12.0, 8.0),
+    "contrasts": (-6.0, 4.0),
+    "couplings": (-14.0, 6.0),
+    "rho": (-4.0, 3.5),
+    "pull": (-12.0, 0.0),
+    "mix": (-0.9, 1.0),
+}
+
+
+def passed_on(value: Tensor, limited: Tensor) -> Tensor:
+    """Return the limited value, with the derivatives of the one without limits."""
+    return value + (limited - value).detach()
 
 
 class Deep:
@@ -761,6 +782,12 @@ class Deep:
             self.p["mix"] = np.zeros((steps, 2))
         if "pull" in options:
             self.p["pull"] = np.full(steps, math.log(0.01))
+            self.p["pull_exponent"] = np.zeros(1)
+        if "step-laws" in options:
+            self.p["step_weight_exponents"] = np.zeros((steps, 2))
+            self.p["step_contrast_exponents"] = np.zeros((steps, 2))
+        if "rho-laws" in options:
+            self.p["rho_exponents"] = np.full((steps, 2), 0.35)
         self.p = {k: tensor(v).requires_grad_() for k, v in self.p.items()}
         self.variance = self.p["scales"]  # for its type only
 
@@ -775,6 +802,13 @@ class Deep:
 
     def mask(self) -> None:
         """Keep the numbers that are not free."""
+
+    def limit(self) -> None:
+        """Keep numbers that have no effect from running away."""
+        with torch.no_grad():
+            for name, (low, high) in RANGES.items():
+                if name in self.p:
+                    self.p[name].clamp_(low, high)
 
     def groups(self) -> int:
         """Return the number of variants."""
@@ -792,17 +826,26 @@ class Deep:
         if "curved" in self.options:
             weight = weight + p["weight_curvatures"] * log**2
             contrast = contrast + p["contrast_curvatures"] * log**2
+        if "step-laws" in self.options:
+            orders = [0] * n1 + [1] * self.counts[1]
+            weight = weight + p["step_weight_exponents"][:, orders] * log
+            contrast = contrast + p["step_contrast_exponents"][:, orders] * log
         weight = weight.exp()
-        contrast = s * contrast.exp().clamp(min=SMALLEST_CONTRAST)
+        coupling = weight * p["couplings"].exp()
+        floor = torch.full_like(s, SMALLEST_CONTRAST)
+        relative, absolute = CONTRAST_FLOOR
+        if relative or absolute:
+            steepest = self.steepest_gates(coupling, variance)
+            floor = torch.maximum(floor, (absolute / s).clamp(min=relative) * steepest)
+        contrast = s * passed_on(contrast, torch.maximum(contrast, floor.log())).exp()
         table = torch.cat([symbols(1, variance[:n1], boxes), symbols(2, variance[n1:], boxes)], 1)
         largest = (weight @ table.T).amax(-1, keepdim=True)
         pull = None
         if "pull" in self.options:  # for the bound it counts twice
-            pull = p["pull"].exp()[None, :, None]
+            pull = (p["pull"][:, None] + p["pull_exponent"] * log).exp()
             largest = largest + 2 * pull
         excess = (largest / 2).clamp(min=1.0)
         flux = weight / excess
-        coupling = weight * p["couplings"].exp()
 
         def spread(x: Tensor, part: slice) -> Tensor:
             return x.permute(1, 2, 0)[:, part].repeat_interleave(copies, -1)
@@ -810,13 +853,15 @@ class Deep:
         first, second_ = slice(0, n1), slice(n1, None)
         rho = [None, None]
         if "rho" in self.options:
-            t = (2 * (p["rho"] + p["rho_exponents"] * log)).exp()
+            t = p["rho"] + p["rho_exponents"] * log
             t = t.expand(len(levels), self.steps, 2).permute(2, 1, 0)
-            limits = INTEGRATION_LIMITS
-            rho = [x.clamp(low**2, high**2) for x, (low, high) in zip(t, limits, strict=True)]
+            rho = [
+                (2 * passed_on(x, x.clamp(math.log(max(low, 1e-4)), math.log(high)))).exp()
+                for x, (low, high) in zip(t, INTEGRATION_LIMITS, strict=True)
+            ]
         mix = torch.zeros(self.steps, 2, device=DEVICE)
         if "mix" in self.options:
-            mix = p["mix"].clamp(-0.9, 1.0)
+            mix = p["mix"]
         mix_1, mix_2 = (m[:, None].expand(-1, len(levels) * copies) for m in mix.unbind(1))
         if "isotropic" in self.options:
             mix_2 = torch.ones_like(mix_2)
@@ -835,6 +880,18 @@ class Deep:
             second_,
             None if pull is None else spread(pull / excess, slice(None))[:, 0],
         )
+
+    def steepest_gates(self, coupling: Tensor, variance: Tensor) -> Tensor:
+        """Return the root of the largest structure that a step of one grey level has."""
+        n1, scale = self.counts[0], variance.detach().sqrt()
+        first = (1 / (math.sqrt(2 * math.pi) * scale[:n1])).clamp(max=1.0)
+        second_ = (1 / (math.sqrt(2 * math.pi * math.e) * variance.detach()[n1:])).clamp(max=1.0)
+        parts = coupling.detach()[..., :n1], coupling.detach()[..., n1:]
+        sums = (
+            (part * response**2).sum(-1, keepdim=True).expand_as(part)
+            for part, response in zip(parts, (first, second_), strict=True)
+        )
+        return torch.cat(list(sums), -1).sqrt()
 
     def found(self, m: int = 0) -> dict[str, Any]:
         """Return the numbers as they are now."""
@@ -888,7 +945,9 @@ class Training:
         numbers = self.model.numbers(self.levels, self.copies, self.boxes)
         result = evolve(noisy, numbers, self.model.variance)
         error = (result - clean).square().mean((1, 2)).log() * DECIBELS
-        error = error.view(self.model.groups(), -1).mean(1)
+        error = error.view(self.model.groups(), len(LEVELS), -1).mean(2)
+        shares = constants(LEVEL_WEIGHTS)
+        error = (error * shares).sum(1) / shares.sum()
         self.losses.copy_(error.detach())
         for p in self.model.parameters():
             p.grad = None
@@ -897,6 +956,7 @@ class Training:
         for p in self.model.parameters():
             p.grad.nan_to_num_(0.0, 0.0, 0.0).clamp_(-10.0, 10.0)
         self.optimiser.step()
+        self.model.limit()
 
     def step(self, rate: float) -> None:
         """Take one step of descent, by a recording on a GPU."""

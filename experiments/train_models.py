@@ -42,6 +42,15 @@ GRID = (0.1, 7.0, 8)
 # With the 0.02 of the trials, float32 and float64 differ by up to 0.03 grey levels at noise level
 # one; with this by less than 0.01. The PSNR of three training crops changes by less than 0.004 dB.
 trials.SMALLEST_CONTRAST = 0.05
+OPTIONS = ["pull", "mix", "step-laws", "rho-laws"]
+OF_STEPS = {"rho", "rho_exponents", "mix", "pull", "pull_exponent"}
+OF_STEPS |= {"step_weight_exponents", "step_contrast_exponents"}
+"""Parameters of the deep model that are not those of a channel."""
+CONTRAST_FLOOR = (0.03, 0.3)
+"""Smallest contrasts of the deep model, relative to the response to a step of one grey level, in
+noise levels and in grey levels: steeper gates would amplify the rounding of float32."""
+LEVEL_WEIGHTS = (0.5, 0.7, *(1.0,) * 8, 0.7, 0.5)
+"""Of the noise levels in the loss of the deep model."""
 FUSED_LIMITS = ((0.0, 5.2), (2.5, 10.5))
 """Integration scales that the fused step of the compiled engine takes."""
 
@@ -263,7 +272,7 @@ def deep_start(model: trials.Deep, start: dict[str, Any]) -> None:
             if name not in past:
                 continue
             value = np.asarray(past[name], np.float64)
-            if "rho" not in name and name != "pull":
+            if name not in OF_STEPS:
                 value = value[..., chosen]
             if parameter.ndim == 2:
                 value = np.broadcast_to(
@@ -290,6 +299,8 @@ def deep_command(a: argparse.Namespace) -> None:
     """Train the deep model."""
     if a.fused:
         trials.INTEGRATION_LIMITS = FUSED_LIMITS
+    trials.SMALLEST_CONTRAST, trials.CONTRAST_FLOOR = 0.02, CONTRAST_FLOOR
+    trials.LEVEL_WEIGHTS = LEVEL_WEIGHTS
     pixels = crops_of(a)
     options = {"rho", "rho-steps", "couplings", "curved", *a.options}
     model = trials.Deep(a.steps, a.first, a.second, options, a.seed)
@@ -562,7 +573,7 @@ def main() -> None:
             one.add_argument("--steps", type=int, default=14)
             one.add_argument("--first", type=int, default=5, help="channels of order one")
             one.add_argument("--second", type=int, default=2, help="channels of order two")
-            one.add_argument("--options", nargs="*", default=[], choices=["pull"])
+            one.add_argument("--options", nargs="*", default=[], choices=OPTIONS)
             one.add_argument("--start", type=Path, help="file of an earlier run")
             one.add_argument("--fused", action="store_true", help="limit integration scales")
         else:
