@@ -827,9 +827,8 @@ class Deep:
             weight = weight + p["weight_curvatures"] * log**2
             contrast = contrast + p["contrast_curvatures"] * log**2
         if "step-laws" in self.options:
-            orders = [0] * n1 + [1] * self.counts[1]
-            weight = weight + p["step_weight_exponents"][:, orders] * log
-            contrast = contrast + p["step_contrast_exponents"][:, orders] * log
+            weight = weight + self.of_channels(p["step_weight_exponents"]) * log
+            contrast = contrast + self.of_channels(p["step_contrast_exponents"]) * log
         weight = weight.exp()
         coupling = weight * p["couplings"].exp()
         floor = torch.full_like(s, SMALLEST_CONTRAST)
@@ -880,6 +879,11 @@ class Deep:
             second_,
             None if pull is None else spread(pull / excess, slice(None))[:, 0],
         )
+
+    def of_channels(self, values: Tensor) -> Tensor:
+        """Spread numbers ``(step, order)`` to the channels."""
+        parts = zip(values.split(1, dim=1), self.counts, strict=True)
+        return torch.cat([part.expand(-1, count) for part, count in parts], 1)
 
     def steepest_gates(self, coupling: Tensor, variance: Tensor) -> Tensor:
         """Return the root of the largest structure that a step of one grey level has."""

@@ -46,6 +46,7 @@ OPTIONS = ["pull", "mix", "step-laws", "rho-laws"]
 OF_STEPS = {"rho", "rho_exponents", "mix", "pull", "pull_exponent"}
 OF_STEPS |= {"step_weight_exponents", "step_contrast_exponents"}
 """Parameters of the deep model that are not those of a channel."""
+DEEP_CONTRAST = 0.02
 CONTRAST_FLOOR = (0.03, 0.3)
 """Smallest contrasts of the deep model, relative to the response to a step of one grey level, in
 noise levels and in grey levels: steeper gates would amplify the rounding of float32."""
@@ -299,7 +300,7 @@ def deep_command(a: argparse.Namespace) -> None:
     """Train the deep model."""
     if a.fused:
         trials.INTEGRATION_LIMITS = FUSED_LIMITS
-    trials.SMALLEST_CONTRAST, trials.CONTRAST_FLOOR = 0.02, CONTRAST_FLOOR
+    trials.SMALLEST_CONTRAST, trials.CONTRAST_FLOOR = DEEP_CONTRAST, CONTRAST_FLOOR
     trials.LEVEL_WEIGHTS = LEVEL_WEIGHTS
     pixels = crops_of(a)
     options = {"rho", "rho-steps", "couplings", "curved", *a.options}
@@ -384,6 +385,21 @@ def as_deep_model(document: dict[str, Any], limits: Any = ()) -> Any:
     def flat(values: Any) -> tuple[float, ...]:
         return tuple(np.asarray(values)[..., order].ravel().tolist())
 
+    def plain(name: str) -> tuple[float, ...]:
+        return tuple(p[name].ravel().tolist()) if name in p else ()
+
+    extras: dict[str, Any] = {"smallest_contrast": trials.SMALLEST_CONTRAST}
+    if "pull" in p:
+        extras = {
+            "smallest_contrast": DEEP_CONTRAST,
+            "contrast_floor": CONTRAST_FLOOR,
+            "pulls": tuple(np.exp(p["pull"]).tolist()),
+            "pull_exponents": plain("pull_exponent"),
+            "mixes": plain("mix"),
+            "step_weight_exponents": plain("step_weight_exponents"),
+            "step_contrast_exponents": plain("step_contrast_exponents"),
+        }
+
     return DeepDiffusion(
         channels=tuple(channels[m] for m in order),
         steps=len(p["weights"]),
@@ -399,7 +415,7 @@ def as_deep_model(document: dict[str, Any], limits: Any = ()) -> Any:
         integration_exponents=tuple(p["rho_exponents"].tolist()),
         integration_limits=limits,
         anisotropic=True,
-        smallest_contrast=trials.SMALLEST_CONTRAST,
+        **extras,
         level_limits=(min(LEVELS), max(LEVELS)),
     )
 

@@ -30,9 +30,9 @@ using namespace integrodiff;
 
 namespace {
 
-// Order, whether the coupling is a tensor, coupling weights, flux weights, contrasts, and half of
-// the kernel of the integration scale, which may be empty.
-using TermTuple = std::tuple<int, bool, std::vector<double>, std::vector<double>,
+// Order, whether the coupling is a tensor, mix of its eigenvalues, coupling weights, flux weights,
+// contrasts, and half of the kernel of the integration scale, which may be empty.
+using TermTuple = std::tuple<int, bool, double, std::vector<double>, std::vector<double>,
                              std::vector<double>, std::vector<double>>;
 // Coupling, flux and contrast slopes of a term, each as [scale][parameter].
 using Table = std::vector<std::vector<double>>;
@@ -67,13 +67,15 @@ Schedule schedule_from(const std::vector<std::vector<TermTuple>> &entries, std::
     Schedule schedule;
     for (const auto &tuples : entries) {
         std::vector<Term> terms;
-        for (const auto &[order, tensor, coupling, flux, contrasts, integration] : tuples) {
+        for (const auto &[order, tensor, mix, coupling, flux, contrasts, integration] : tuples) {
             if (order < 1 || order > 4) throw std::invalid_argument("order must be from 1 to 4");
             if (tensor && order > 2)
                 throw std::invalid_argument("tensor gates are for orders one and two");
             if (coupling.size() != scales || flux.size() != scales || contrasts.size() != scales)
                 throw std::invalid_argument("a term needs two weights and a contrast for each scale");
-            terms.push_back({order, tensor, coupling, flux, contrasts, integration});
+            if (!(mix >= -1 && mix <= 1) || (mix != 0 && !tensor))
+                throw std::invalid_argument("mix must be from -1 to 1, and zero without a tensor");
+            terms.push_back({order, tensor, coupling, flux, contrasts, integration, mix});
         }
         schedule.push_back(std::move(terms));
     }
@@ -254,7 +256,8 @@ class PyProcess {
 
     std::unique_ptr<PyRun<Real>> start(Image<Real> image,
                                        const std::vector<std::vector<TermTuple>> &entries,
-                                       std::size_t steps, double tau, double pull, int threads,
+                                       std::size_t steps, double tau, const std::vector<double> &pulls,
+                                       int threads,
                                        const std::optional<Planes<Real>> &sensitivity,
                                        const std::optional<Planes<Real>> &distances,
                                        const std::vector<double> &reach) {
@@ -267,12 +270,14 @@ class PyProcess {
                 "invalid pixels are for exact evaluation of the Haar scheme, with a reach for each "
                 "scale");
         Schedule schedule = checked_schedule(entries, scales_, steps);
+        if (pulls.size() != 1 && pulls.size() != steps)
+            throw std::invalid_argument("there must be one fidelity weight, or one for each step");
         if (fused_)
             for (const std::vector<Term> &terms : schedule) check_fused(terms, schedule[0].size());
         return begin_run<Real>(pool_, std::move(schedule), threads, steps, image.size(),
                                [&](Started<Real> &started) {
             const Start<Real> begun{shape, image.data(),  &started.schedule, tau,
-                                    pull,  local,         &started.team,     &started.memory,
+                                    pulls, local,         &started.team,     &started.memory,
                                     {pixel_distances, cell_distances, reach}};
             const Steps<Real> &with = isa_.steps(Real());
             started.run = fused_ ? with.fused(*fused_, begun) : with.exact(exact_, begun);
@@ -291,8 +296,9 @@ class PyProcess {
         Schedule schedule = checked_schedule(entries, scales_, steps);
         for (const std::vector<Term> &terms : schedule)
             for (const Term &term : terms)
-                if (term.order > 1 && term.tensor)
-                    throw std::invalid_argument("tangents are for tensor gates of order one alone");
+                if ((term.order > 1 && term.tensor) || term.mix != 0)
+                    throw std::invalid_argument(
+                        "tangents are for tensor gates of order one, whose eigenvalues do not mix");
         const std::size_t parameters = tau_slopes.size();
         const auto check = [&](bool right) {
             if (!right) throw std::invalid_argument("every number needs a slope for each parameter");
@@ -320,7 +326,7 @@ class PyProcess {
         return begin_run<Real>(pool_, std::move(schedule), 1, steps, (parameters + 1) * image.size(),
                      [&](Started<Real> &started) {
                          started.slopes = std::move(slopes);
-                         const Start<Real> begun{shape, image.data(), &started.schedule, tau, pull,
+                         const Start<Real> begun{shape, image.data(), &started.schedule, tau, {pull},
                                                  {},    &started.team, &started.memory, {}};
                          started.run =
                              isa_.steps(Real()).tangents(exact_, started.slopes, begun);
@@ -393,9 +399,10 @@ class PyVolumeProcess {
                 throw std::invalid_argument("sensitivity is for volumes of another shape");
         Schedule schedule = checked_schedule(entries, scales_, steps);
         for (const std::vector<Term> &terms : schedule)
-            if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty())
+            if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty() ||
+                terms[0].mix != 0)
                 throw std::invalid_argument(
-                    "volumes take one term of order one, without an integration scale");
+                    "volumes take one term of order one, without an integration scale or a mix");
         return begin_run<Real>(pool_, std::move(schedule), threads, steps, image.size(),
                                [&](Started<Real> &started) {
             const VolumeShape shape{
@@ -430,7 +437,7 @@ void bind(nb::module_ &m, const char *process, const char *volumes, const char *
              nb::arg("fine"), nb::arg("sampling"), nb::arg("coarse"), nb::arg("interpolation"),
              nb::arg("theta"), nb::arg("instruction_set") = nb::none())
         .def("start", &PyProcess<Real>::start, nb::arg("image"), nb::arg("schedule"),
-             nb::arg("steps"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads") = 1,
+             nb::arg("steps"), nb::arg("tau"), nb::arg("pulls"), nb::arg("threads") = 1,
              nb::arg("sensitivity") = nb::none(), nb::arg("distances") = nb::none(),
              nb::arg("reach") = std::vector<double>(), nb::keep_alive<0, 1>())
         .def("start_tangents", &PyProcess<Real>::start_tangents, nb::arg("image"),

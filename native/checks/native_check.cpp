@@ -152,7 +152,7 @@ Outcome<Real> run(const Case &c, const Schedule &schedule, const Begin<Real> &be
     const Shape &s = c.shape;
     const Pixels<Real> pixels = plane<Real>(s.height, s.width);
     const Pixels<Real> cells = plane<Real>(s.height + 1, s.width + 1);
-    const Start<Real> start{s,    image.data(), &schedule, 0.01, 0.01, {pixels.data(), cells.data()},
+    const Start<Real> start{s,    image.data(), &schedule, 0.01, {0.01}, {pixels.data(), cells.data()},
                             &executor, &memory};
     const auto found = begin(c, start);
     Outcome<Real> outcome;
@@ -259,7 +259,7 @@ bool makes_subnormals(const Case &c, const Pixels<Real> &image) {
     bool found = false;
     for (const auto begin : {begin_fused<Real>, begin_exact<Real>}) {
         Buffer<Real> memory;
-        const Start<Real> start{c.shape, image.data(), &schedule, 0.1, 0, {}, &serial, &memory};
+        const Start<Real> start{c.shape, image.data(), &schedule, 0.1, {0.0}, {}, &serial, &memory};
         const auto run = begin(c, start);
         _mm_setcsr(_mm_getcsr() & ~0x3fu);
         for (std::size_t k = 0; k < steps; ++k) run->advance(k);

@@ -56,7 +56,8 @@ struct Start {
     Shape shape;
     const Real *image;
     const Schedule *schedule;
-    double tau, pull;
+    double tau;
+    std::vector<double> pulls;  // one for all steps, or one for each
     Sensitivity<Real> local;
     Executor *executor;
     Buffer<Real> *memory;

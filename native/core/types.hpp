@@ -27,6 +27,7 @@ struct Term {
     std::vector<double> flux_weights;
     std::vector<double> contrasts;
     std::vector<double> integration;  // half of the kernel that smooths the coupling; may be empty
+    double mix = 0;  // of the other eigenvalue of J that each gets; for tensors
 };
 
 // The terms of each step; a single entry holds for all steps.
@@ -34,6 +35,17 @@ using Schedule = std::vector<std::vector<Term>>;
 
 inline const std::vector<Term> &terms_at(const Schedule &schedule, std::size_t step) {
     return schedule[schedule.size() == 1 ? 0 : step];
+}
+
+// The fidelity weight of a step; a single one holds for all steps.
+inline double pull_at(const std::vector<double> &pulls, std::size_t step) {
+    return pulls[pulls.size() == 1 ? 0 : step];
+}
+
+inline bool pulls_at_all(const std::vector<double> &pulls) {
+    for (const double pull : pulls)
+        if (pull != 0) return true;
+    return false;
 }
 
 // Factors of J and of energies at each pixel and at each cell, where the noise varies.

@@ -63,6 +63,14 @@ struct Structure {
     Moments<Real> moments() const { return {falling + rising, 2 * product, falling - rising}; }
 };
 
+// Each eigenvalue of J gets `mix` times the other one: the factors of their sum and difference.
+template <class Real>
+struct Mix {
+    Real sum = 1, difference = 1;
+    Mix() = default;
+    explicit Mix(double mix) : sum(static_cast<Real>(1 + mix)), difference(static_cast<Real>(1 - mix)) {}
+};
+
 // Eigenvalues of J, and its direction as cosine and sine of twice the angle. For a scalar coupling,
 // `smaller` is the trace, and nothing else counts.
 template <class Real>
@@ -70,7 +78,7 @@ struct Eigen {
     using V = Packed<Real>;
     V smaller, larger, cosine, sine, inverse;
 
-    static Eigen of(const Moments<Real> &j, bool tensor) {
+    static Eigen of(const Moments<Real> &j, bool tensor, const Mix<Real> &mix = {}) {
         Eigen e{};
         if (!tensor) {
             e.smaller = 2 * j.mean;
@@ -78,9 +86,10 @@ struct Eigen {
         }
         const V distance = square_root(multiply_add(j.deviation, j.deviation, j.xy * j.xy));
         e.inverse = distance > Real(1e-18) ? 1 / distance : V{};
-        // Rounding must not make it negative; NaN stays NaN.
-        e.smaller = larger_of(V{}, j.mean - distance);
-        e.larger = j.mean + distance;
+        // Neither rounding nor a negative mix must make it negative; NaN stays NaN.
+        const V mean = mix.sum * j.mean, half = mix.difference * distance;
+        e.smaller = larger_of(V{}, mean - half);
+        e.larger = mean + half;
         e.cosine = j.deviation * e.inverse;
         e.sine = j.xy * e.inverse;
         return e;
@@ -92,8 +101,8 @@ template <class Real>
 struct EigenRow {
     Real *smaller, *larger, *cosine, *sine;
 
-    void set(Index x, const Moments<Real> &j, bool tensor) const {
-        const Eigen<Real> e = Eigen<Real>::of(j, tensor);
+    void set(Index x, const Moments<Real> &j, bool tensor, const Mix<Real> &mix) const {
+        const Eigen<Real> e = Eigen<Real>::of(j, tensor, mix);
         store(smaller + x, e.smaller);
         if (!tensor) return;
         store(larger + x, e.larger);

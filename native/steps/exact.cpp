@@ -28,7 +28,7 @@ class ExactRun final : public Run<Real> {
           cells_(process.cells),
           theta_(process.theta),
           tau_(static_cast<Real>(start.tau)),
-          pull_(static_cast<Real>(start.pull)),
+          pulls_(start.pulls),
           schedule_(*start.schedule),
           executor_(*start.executor),
           reach_(start.invalid.reach),
@@ -99,12 +99,13 @@ class ExactRun final : public Run<Real> {
 
         // Stage 8: back to the finest scale, and the step itself.
         const bool any = cascade_.to_finest_scale(smoothed_.data(), present_, flow_, s_.channels);
+        const Real pull = static_cast<Real>(pull_at(pulls_, step));
         executor_.rows(s_.channels * s_.height, [&](Index first, Index last, Index) {
             for (Index n = first; n < last; ++n) {
                 const Index row = n * cascade_.stride();
                 for (Index x = row; x < row + s_.width; ++x) {
                     Real change = any ? flow_[x] : Real(0);
-                    if (original_) change = multiply_add(pull_, original_[x] - image_[x], change);
+                    if (original_) change = multiply_add(pull, original_[x] - image_[x], change);
                     image_[x] = multiply_add(tau_, change, image_[x]);
                 }
             }
@@ -131,7 +132,7 @@ class ExactRun final : public Run<Real> {
         const Sensitivity<Real> &local = start.local;
         const Index rows = s_.channels * s_.height;
         image_ = take_rows(arena, s_.width, rows);
-        if (pull_ != 0) original_ = take_rows(arena, s_.width, rows);
+        if (pulls_at_all(pulls_)) original_ = take_rows(arena, s_.width, rows);
         if (local.pixels) pixel_factors_ = take_rows(arena, s_.width, s_.height);
         if (local.cells) cell_factors_ = take_rows(arena, s_.width + 1, s_.height + 1);
         if (start.invalid.pixels) {
@@ -194,12 +195,13 @@ class ExactRun final : public Run<Real> {
             integration_.smooth(coupling + k * coupling_plane(), term.integration, {cells, k == 2});
         for (int k = 0; pixel_distances_ && k < 3; ++k)
             divide_by_share(term, coupling + k * coupling_plane());
+        const Mix<Real> mix(term.mix);
         executor_.rows(s_.height + cells, [&](Index first, Index last, Index) {
             for (Index y = first; y < last; ++y) {
                 const EigenRow<Real> row = eigen_row(coupling, y);
                 for (Index x = 0; x < s_.width + cells; x += lanes<Real>)
                     row.set(x, {load(row.smaller + x), load(row.larger + x), load(row.cosine + x)},
-                            term.tensor);
+                            term.tensor, mix);
             }
         });
     }
@@ -268,7 +270,7 @@ class ExactRun final : public Run<Real> {
 
     // Eigenvalues and direction of J or, if it is still to be smoothed, its components.
     void keep(const Term &term, const EigenRow<Real> &row, Index x, const Moments<Real> &j) const {
-        if (term.integration.empty()) return row.set(x, j, term.tensor);
+        if (term.integration.empty()) return row.set(x, j, term.tensor, Mix<Real>(term.mix));
         store(row.smaller + x, j.mean);
         store(row.larger + x, j.deviation);
         store(row.cosine + x, j.xy);
@@ -464,7 +466,8 @@ class ExactRun final : public Run<Real> {
     const Shape s_;
     const bool turned_, cells_;
     const double theta_;
-    const Real tau_, pull_;
+    const Real tau_;
+    const std::vector<double> pulls_;
     const Schedule &schedule_;
     Executor &executor_;
     const std::vector<double> reach_;

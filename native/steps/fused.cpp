@@ -21,12 +21,15 @@ class FusedRun final : public Run<Real> {
           tiling_(s_, Tile<Real>::halo(f_), executor_.workers()),
           scratch_(executor_.workers()) {
         const Index fine = static_cast<Index>(process.fine.size());
-        for (const std::vector<Term> &terms : *start.schedule)
-            numbers_.emplace_back(terms, fine, s_.channels, process.theta);
+        // An entry for each step if these differ in the terms, or in what pulls them to the input.
+        const Schedule &schedule = *start.schedule;
+        for (std::size_t k = 0; k < std::max(schedule.size(), start.pulls.size()); ++k)
+            numbers_.emplace_back(terms_at(schedule, k), fine, s_.channels, process.theta,
+                                  pull_at(start.pulls, k));
         tiles_.reserve(tiling_.count());
         for (Index k = 0; k < tiling_.count(); ++k) tiles_.emplace_back(f_, tiling_.part(k));
         lay_out(*start.memory, [&](Arena<Real> &arena) {
-            take_memory(arena, start.pull != 0, start.local.cells != nullptr);
+            take_memory(arena, pulls_at_all(start.pulls), start.local.cells != nullptr);
         });
         const Index plane = s_.height * s_.width, padded = s_.height * padded_width<Real>(s_.width);
         for (Index c = 0; c < s_.channels; ++c) {

@@ -24,7 +24,7 @@ class TangentRun final : public Run<Real> {
           parameters_(slopes.parameters),
           theta_(process.theta),
           tau_(static_cast<Real>(start.tau)),
-          pull_(static_cast<Real>(start.pull)),
+          pull_(static_cast<Real>(start.pulls.front())),
           schedule_(*start.schedule),
           slopes_(slopes),
           cascade_(process.taps, s_, serial_),

@@ -80,9 +80,11 @@ struct HessianNumbers {
     std::vector<Index> coupled;      // planes, which J takes with these weights
     std::vector<Real> coupling;
     Kernel<Real> integration{std::vector<double>{1.0}};  // smooths J on the coarse grid
+    Mix<Real> mix;
 
     HessianNumbers() = default;
-    HessianNumbers(const Term &term, Index channels) : integration(term.integration) {
+    HessianNumbers(const Term &term, Index channels)
+        : integration(term.integration), mix(term.mix) {
         for (Index i = 0; i < static_cast<Index>(term.contrasts.size()); ++i) {
             rates.emplace_back(std::sqrt(2.0) * term.contrasts[i]);
             weights.push_back(static_cast<Real>(term.flux_weights[i]));
@@ -107,13 +109,18 @@ struct StepNumbers {
     std::vector<Index> coupled;             // planes, which J takes with these weights
     std::vector<Real> coupling;
     Kernel<Real> integration;               // smooths J; of radius zero if nothing does
+    Mix<Real> mix;
+    Real pull;                              // to the input
     bool second;                            // whether there is a second order
     HessianNumbers<Real> hessian;
 
-    StepNumbers(const std::vector<Term> &terms, Index fine, Index channels, double theta)
+    StepNumbers(const std::vector<Term> &terms, Index fine, Index channels, double theta,
+                double pull_)
         : tensor(terms[0].tensor),
           integration(terms[0].integration.empty() ? std::vector<double>{1.0}
                                                    : terms[0].integration),
+          mix(terms[0].mix),
+          pull(static_cast<Real>(pull_)),
           second(terms.size() > 1) {
         const Term &term = terms[0];
         if (second) hessian = HessianNumbers<Real>(terms[1], channels);
@@ -137,7 +144,7 @@ struct StepNumbers {
 template <class Real>
 struct FusedFields {
     Shape s;
-    Real tau, pull;
+    Real tau;
     std::vector<Kernel<Real>> fine, coarse;
     HalfKernel<Real> sampling, interpolation;
     Real *image, *next;            // before and after a step
@@ -153,7 +160,6 @@ struct FusedFields {
     FusedFields(const FusedProcess &process, const Start<Real> &start)
         : s(turned(start.shape)),
           tau(static_cast<Real>(start.tau)),
-          pull(static_cast<Real>(start.pull)),
           fine(kernels_of<Real>(process.fine)),
           coarse(kernels_of<Real>(process.coarse)),
           sampling(process.sampling),
@@ -334,9 +340,9 @@ class Tile {
         const Real *old = f_.image + row;
         Real *out = f_.next + row;
         change -= left_;
-        if (f_.original)
+        if (n_->pull != 0)
             for (Index x = part_.from; x < part_.to; ++x)
-                change[x] = multiply_add(f_.pull, f_.original[row + x] - old[x], change[x]);
+                change[x] = multiply_add(n_->pull, f_.original[row + x] - old[x], change[x]);
         for (Index x = part_.from; x < part_.to; ++x)
             out[x] = multiply_add(f_.tau, change[x], old[x]);
     }
@@ -430,7 +436,7 @@ class Tile {
         else
             smooth_for_cells(y);
         const auto decompose = [&](Index x, const Moments<Real> &j) {
-            eigen_.set(x, j, n_->tensor);
+            eigen_.set(x, j, n_->tensor, n_->mix);
         };
         if (!integrated) find_coupled_rows(y);
         find_flowing_rows(y, up, down);
@@ -547,7 +553,7 @@ class Tile {
                 interpolate(f_.hessians[part], next_gated_, part == 2, moments_[part]);
             for (Index x = 0; x < width_; x += lanes<Real>)
                 bending_.set(x, {load(moments_[0] + x), load(moments_[1] + x), load(moments_[2] + x)},
-                             true);
+                             true, n_->hessian.mix);
             for (Index i : n_->hessian.flowing)
                 for (Index c = 0; c < s_.channels; ++c)
                     gate_hessian_row(rows_around(at(i, c), next_gated_), bending_,

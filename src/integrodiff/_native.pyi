@@ -6,9 +6,9 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-# Order, whether the coupling is a tensor, coupling weights, flux weights, contrasts, taps of the
-# integration scale.
-_Term = tuple[int, bool, Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
+# Order, whether the coupling is a tensor, mix of its eigenvalues, coupling weights, flux weights,
+# contrasts, taps of the integration scale.
+_Term = tuple[int, bool, float, Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
 _Schedule = Sequence[Sequence[_Term]]
 _Kernels = Sequence[Sequence[float]]
 _Table = Sequence[Sequence[float]]
@@ -48,7 +48,7 @@ class ProcessFloat32:
         schedule: _Schedule,
         steps: int,
         tau: float,
-        pull: float,
+        pulls: Sequence[float],
         threads: int = 1,
         sensitivity: Sequence[NDArray[np.float32]] | None = None,
     ) -> RunFloat32: ...
@@ -96,7 +96,7 @@ class ProcessFloat64:
         schedule: _Schedule,
         steps: int,
         tau: float,
-        pull: float,
+        pulls: Sequence[float],
         threads: int = 1,
         sensitivity: Sequence[NDArray[np.float64]] | None = None,
     ) -> RunFloat64: ...

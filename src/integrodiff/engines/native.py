@@ -62,6 +62,8 @@ class NativeEngine(Engine):
             return "volumes with several terms"
         if any(plain(term.coupling.integration_scale) for term in evolution.all_terms()):
             return "volumes with an integration scale"
+        if len(set(map(plain, evolution.pulls()))) > 1:
+            return "volumes with a fidelity weight for each step"
         return None
 
     def threads(self) -> str:
@@ -212,7 +214,7 @@ class NativeProcess(Process):
             self._schedule,
             self.evolution.steps,
             float(self.evolution.tau),
-            float(self.evolution.pull),
+            [float(pull) for pull in self.evolution.pulls()],
             self._threads,
             None if self._local is None else [part.astype(precision) for part in self._local],
             **masked,
@@ -297,7 +299,7 @@ class NativeVolumeProcess(Process):
             self._schedule,
             self.evolution.steps,
             float(self.evolution.tau),
-            float(self.evolution.pull),
+            float(self.evolution.pull_at(0)),
             self._threads,
             local,
         )
@@ -426,11 +428,12 @@ def schedule_tuples(evolution: Evolution, tolerance: float = 2.0**-53) -> list[l
 
 def _term_tuple(
     term: Term, tolerance: float
-) -> tuple[int, bool, list[float], list[float], list[float], list[float]]:
+) -> tuple[int, bool, float, list[float], list[float], list[float], list[float]]:
     """Return a term as the compiled module takes it; the last are taps of an integration scale."""
     return (
         term.derivatives.order,
         term.coupling.kind == "tensor",
+        float(term.coupling.mix),
         [float(weight) for weight in term.coupling.weights],
         [float(weight) for weight in term.flux_weights],
         [float(contrast) for contrast in term.diffusivity.contrasts],

@@ -74,7 +74,9 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
     """
     if not _can_be_fused(evolution):
         return None
-    if len(evolution.terms(0)) == 1:
+    # The bounds of what is left out are for eigenvalues as they are.
+    mixed = any(plain(term.coupling.mix) for term in evolution.all_terms())
+    if len(evolution.terms(0)) == 1 and not mixed:
         evolution = without_negligible(evolution, span)
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)

@@ -84,6 +84,8 @@ class CompiledLineariser(TorchLineariser):
         levels = [level for _, level in items]
         with torch.no_grad():
             evolution, tangents = self._evolution_with_tangents(point, levels, noisy)
+            if any(plain(term.coupling.mix) for term in evolution.all_terms()):
+                raise ValueError("compiled tangents do not mix eigenvalues; take TorchLineariser")
             stack = noisy.new_zeros((1 + len(point), *noisy.shape))
             stack[0] = noisy
             original = stack
@@ -140,9 +142,10 @@ class CompiledLineariser(TorchLineariser):
                     (field[1:], image[1:], tangent.flux_weights[i], slopes[i]),
                 )
         change = cascade_adjoint(flows, evolution.scales)
-        if evolution.pull.any():
-            change = change + evolution.pull * (original - stack)
-            change[1:] += _spread(tangents.pull) * (original - stack)[0]
+        pull = evolution.pull_at(step)
+        if pull.any():
+            change = change + pull * (original - stack)
+            change[1:] += _spread(tangents.pull_at(step)) * (original - stack)[0]
         stack = stack + evolution.tau * change
         stack[1:] += _spread(tangents.tau) * change[0]
         return stack

@@ -119,10 +119,17 @@ def descend(
     callback : callable, optional
         Called with a :class:`DescentProgress` at every report.
     """
-    if model.anisotropic or model.integration_scales:
+    if (
+        model.anisotropic
+        or model.integration_scales
+        or model.pulls
+        or model.contrast_floor
+        or model.step_weight_exponents
+        or model.step_contrast_exponents
+    ):
         raise ValueError(
-            "this descent does not know the anisotropic second order and integration scales; "
-            "take experiments/train_models.py"
+            "this descent does not know the anisotropic second order, integration scales, pulls, "
+            "exponents of steps and floors of contrasts; take experiments/train_models.py"
         )
     run = _Run(model, images, levels, settings or DescentSettings(), device, compile_backend)
     run.load(checkpoint)
@@ -269,6 +276,7 @@ class _Run:
                     ]
                 ]
                 for part in numbers
+                if part is not None
             )
         )
         evolution = evolution_of(self.template.channels, spread, theta=self.template.theta)

@@ -30,6 +30,7 @@ from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.parameters import Parameterisation, Vector
 from integrodiff.learning.tangents import Item, Linearisation
 from integrodiff.stages import Evolution, Term
+from integrodiff.stages._arrays import plain
 from integrodiff.stages.scale_space import increments
 
 _STEP = 1e-5  # of central differences in logarithms; their error is about its square
@@ -147,10 +148,10 @@ class NativeLineariser(_OnProcessors):
             schedule_tuples(evolution),
             evolution.steps,
             float(evolution.tau),
-            float(evolution.pull),
+            float(evolution.pull_at(0)),
             _slope_tuples(evolution, slopes),
             [float(slope.tau) for slope in slopes],
-            [float(slope.pull) for slope in slopes],
+            [float(slope.pull_at(0)) for slope in slopes],
             variance_slopes,
         )
         run.advance(evolution.steps)
@@ -215,7 +216,9 @@ def has_tangents(parameterisation: Parameterisation) -> bool:
     trained = any(name.startswith("integration_") for name in names)
     terms = template._evolution(parameterisation.levels[0]).all_terms()
     hessians = any(t.coupling.kind == "tensor" and t.derivatives.order > 1 for t in terms)
-    return template.discretisation == "haar" and not trained and not hessians
+    evolution = template._evolution(parameterisation.levels[0])
+    varied = isinstance(evolution.pull, tuple) or any(plain(t.coupling.mix) for t in terms)
+    return template.discretisation == "haar" and not (trained or hessians or varied)
 
 
 def has_shortcuts(parameterisation: Parameterisation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff._checks import nonnegative_number, positive_integer, positive_number, shown
+from integrodiff._checks import (
+    nonnegative_number,
+    number_between,
+    positive_integer,
+    positive_number,
+    shown,
+)
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.compact import REFERENCE_LEVEL
 from integrodiff.models.description import (
@@ -75,6 +82,10 @@ def _checked_channels(name: str, value: Any) -> tuple[Channel, ...]:
     return channels
 
 
+def _mix(name: str, value: Any) -> float:
+    return number_between(name, value, -1, 1)
+
+
 def _channels_to_json(channels: tuple[Channel, ...]) -> list[list[float]]:
     return [list(channel) for channel in channels]
 
@@ -98,11 +109,13 @@ class DeepNumbers(NamedTuple):
     """Weights and contrasts of every channel at every step, for one or several noise levels.
 
     Arrays ``(*levels, step, channel)`` of NumPy or PyTorch; the weights keep every step stable.
+    Fidelity weights ``(*levels, step)`` may be None.
     """
 
     coupling_weights: Any
     flux_weights: Any
     contrasts: Any
+    pulls: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +133,11 @@ class DeepDiffusion(ExplicitModel):
     With curvatures, the logarithms of weights and contrasts are quadratic in
     :math:`\log(s/30)`: the curvature is the factor of its square. With integration scales, the
     structure tensor of each order is smoothed in step k at :math:`\rho_{kn}\,(s/30)^{q_n}`.
+
+    With exponents of the steps, those of the channels are larger by one number for each order in
+    every step. With pulls, the image is drawn to the input in step k with the weight
+    :math:`p_k (s/30)^q`, which counts in the stable bound and is divided by the excess as well. With
+    mixes, each eigenvalue of the structure tensor of an order gets so much of the other one.
 
     Attributes
     ----------
@@ -140,8 +158,18 @@ class DeepDiffusion(ExplicitModel):
         Smallest and largest integration scale of each order, to which they are cut; or none.
     anisotropic : bool
         Whether order two has the tensor gate, and no scalar diffusivity.
+    step_weight_exponents, step_contrast_exponents : tuple of float
+        For each order step by step, or none.
+    pulls, pull_exponents : tuple of float
+        :math:`p_k \ge 0` of each step, and :math:`q`; or none.
+    mixes : tuple of float
+        From -1 to 1, for each order step by step; or none. All orders need a tensor gate.
     smallest_contrast : float
         Contrasts are at least this many noise levels.
+    contrast_floor : tuple of float
+        Smallest contrasts in noise levels and in grey levels, relative to the root of what a step
+        of one grey level adds to the structure tensor, or none. Gates that are steeper would make
+        a difference out of the rounding of float32.
     level_limits : tuple of float
         Noise levels between which the laws hold, or none. Outside, contrasts alone follow the noise
         level: the model treats a multiple of an image as it treats the image.
@@ -177,6 +205,25 @@ class DeepDiffusion(ExplicitModel):
         default=(), metadata=integration_limits_setting()
     )
     anisotropic: bool = field(default=False, metadata=setting(instance_of(bool), optional=True))
+    step_weight_exponents: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each_finite), transform="identity", optional=True)
+    )
+    step_contrast_exponents: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each_finite), transform="identity", optional=True)
+    )
+    pulls: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each_nonnegative), optional=True)
+    )
+    pull_exponents: tuple[float, ...] = field(
+        default=(), metadata=parameter(or_empty(each_finite), transform="identity", optional=True)
+    )
+    mixes: tuple[float, ...] = field(
+        default=(),
+        metadata=parameter(or_empty(each(_mix)), transform="identity", optional=True),
+    )
+    contrast_floor: tuple[float, ...] = field(
+        default=(), metadata=setting(or_empty(each_nonnegative), optional=True, to_json=list)
+    )
     smallest_contrast: float = field(
         default=0.0, metadata=setting(nonnegative_number, optional=True)
     )
@@ -203,6 +250,14 @@ class DeepDiffusion(ExplicitModel):
         require_lengths(self, ("integration_scales",), orders * self.steps)
         require_lengths(self, ("integration_limits",), orders if self.integration_limits else 0)
         require_lengths(self, ("level_limits",), 2 if self.level_limits else 0)
+        require_lengths(self, ("contrast_floor",), 2 if self.contrast_floor else 0)
+        require_lengths(self, ("pulls",), self.steps if self.pulls else 0)
+        require_lengths(self, ("pull_exponents",), 1 if self.pulls else 0)
+        for name in ("step_weight_exponents", "step_contrast_exponents", "mixes"):
+            length = self.steps * len(self.orders) if getattr(self, name) else 0
+            require_lengths(self, (name,), length)
+        if self.mixes and not (self.anisotropic and set(self.orders) <= {1, 2}):
+            raise ValueError("mixes are for orders one and two of an anisotropic model")
         if self.level_limits and self.level_limits[0] > self.level_limits[1]:
             raise ValueError(f"level_limits must not decrease, got {shown(self.level_limits)}")
 
@@ -252,24 +307,62 @@ class DeepDiffusion(ExplicitModel):
             held = min(max(sigma, lowest), highest)
         numbers = numbers_at(
             np,
-            self.arrays(),
+            self._arrays_of_steps(),
             np.array([held]),
             bound_table(self.channels, self.theta),
             self.smallest_contrast,
+            pulls=self._pulls_at(held),
+            floor=self._floor_at(held),
         )
         numbers = numbers._replace(contrasts=numbers.contrasts * (sigma / held))
-        lists = DeepNumbers(*(part[0].tolist() for part in numbers))
+        lists = DeepNumbers(*(None if part is None else part[0].tolist() for part in numbers))
         return evolution_of(
             self.channels,
             lists,
             theta=self.theta,
             integration=self.integration_at(held),
+            mixes=self._of_orders(self.mixes).tolist() if self.mixes else None,
             anisotropic=self.anisotropic,
         )
 
+    def _of_orders(self, values: tuple[float, ...]) -> NDArray[np.float64]:
+        """Return numbers of each order step by step as an array ``(step, order)``."""
+        return np.reshape(np.array(values, np.float64), (self.steps, len(self.orders)))
+
+    def _arrays_of_steps(self) -> DeepParameters:
+        """Return the trained numbers, with the exponents of the steps added to the others."""
+        found = self.arrays()
+        of_channel = [self.orders.index(channel.order) for channel in self.channels]
+        for name in ("weight_exponents", "contrast_exponents"):
+            if more := getattr(self, f"step_{name}"):
+                added = self._of_orders(more)[:, of_channel]
+                found = found._replace(**{name: getattr(found, name) + added})
+        return found
+
+    def _pulls_at(self, sigma: float) -> NDArray[np.float64] | None:
+        """Return the fidelity weights as the law has them, ``(level, step)``."""
+        if not self.pulls:
+            return None
+        (exponent,) = self.pull_exponents
+        return np.array([self.pulls]) * (sigma / REFERENCE_LEVEL) ** exponent
+
+    def _floor_at(self, sigma: float) -> NDArray[np.float64] | None:
+        """Return the matrix that takes weights to squares of the smallest contrasts."""
+        if not self.contrast_floor:
+            return None
+        relative, absolute = self.contrast_floor
+        return max(relative, absolute / sigma) ** 2 * step_responses(self.channels)
+
 
 def numbers_at(
-    xp: Any, parameters: DeepParameters, sigmas: Any, table: Any, smallest_contrast: float = 0.0
+    xp: Any,
+    parameters: DeepParameters,
+    sigmas: Any,
+    table: Any,
+    smallest_contrast: float = 0.0,
+    *,
+    pulls: Any = None,
+    floor: Any = None,
 ) -> DeepNumbers:
     """Return the numbers at several noise levels, arrays ``(level, step, channel)``.
 
@@ -285,6 +378,11 @@ def numbers_at(
         From :func:`bound_table`.
     smallest_contrast : float
         Lower bound of the contrasts, in noise levels.
+    pulls : array, optional
+        Fidelity weights before they are cut to the bound, ``(level, step)``.
+    floor : array, optional
+        ``(channel, channel)``; takes the weights of the couplings to squares of lower bounds of the
+        contrasts, in noise levels.
     """
     absolute = sigmas[:, None, None]
     relative = absolute / REFERENCE_LEVEL
@@ -297,14 +395,20 @@ def numbers_at(
         contrasts = contrasts * xp.exp(parameters.contrast_curvatures * square)
     if smallest_contrast:
         contrasts = xp.clip(contrasts, smallest_contrast, None)
+    coupling_weights = weighted * parameters.couplings
+    if floor is not None:
+        contrasts = xp.maximum(contrasts, (coupling_weights @ floor) ** 0.5)
     # Every row of the table bounds the eigenvalues in one box of frequencies.
     largest = xp.amax(weighted @ table.T, axis=-1)
+    if pulls is not None:  # counts twice, see integrodiff.stages.stability
+        largest = largest + 2 * pulls
     excess = xp.where(largest > 2, largest / 2, xp.ones_like(largest))
     fluxes = weighted / excess[..., None]
     return DeepNumbers(
-        coupling_weights=weighted * parameters.couplings,
+        coupling_weights=coupling_weights,
         flux_weights=xp.where(contrasts < _SMALLEST_CONTRAST, xp.zeros_like(fluxes), fluxes),
         contrasts=contrasts * absolute,
+        pulls=None if pulls is None else pulls / excess,
     )
 
 
@@ -315,23 +419,48 @@ def bound_table(channels: tuple[Channel, ...], theta: float) -> NDArray[np.float
     return step_table(operators, [channel.scale for channel in channels])
 
 
+@lru_cache(maxsize=4)
+def step_responses(channels: tuple[Channel, ...]) -> NDArray[np.float64]:
+    r"""Return the matrix that takes weights of channels to the structure of a step of height one.
+
+    That is, for each channel, the sum over all channels of its order. A step from zero to one has
+    derivatives of order one of at most :math:`1 / (\sqrt{2\pi}\,\sigma)`, and of order two of
+    at most :math:`1 / (\sqrt{2\pi e}\,\sigma^2)`, in pixels of at most one. Higher orders count
+    as one.
+    """
+    largest = {1: (2 * math.pi) ** -0.5, 2: (2 * math.pi * math.e) ** -0.5}
+    orders = np.array([channel.order for channel in channels])
+    responses = np.array(
+        [
+            min(1.0, largest[order] / scale**order) if scale > 0 and order in largest else 1.0
+            for order, scale in channels
+        ]
+    )
+    same: NDArray[np.bool_] = orders[:, None] == orders
+    return responses[:, None] ** 2 * same
+
+
 def evolution_of(
     channels: Sequence[Channel],
     numbers: DeepNumbers,
     *,
     theta: float,
     integration: Sequence[Mapping[int, float]] | None = None,
+    mixes: Sequence[Sequence[float]] | None = None,
     anisotropic: bool = False,
 ) -> Evolution:
     """Return the process with the given numbers, nested sequences ``[step][channel]``.
 
-    ``integration`` has the integration scale of each order, for every step.
+    ``integration`` has the integration scale of each order, for every step, and ``mixes`` the mixes
+    of eigenvalues ``[step][order]``.
     """
     scales = sorted({channel.scale for channel in channels})
     orders = sorted({channel.order for channel in channels})
     place = {channel: m for m, channel in enumerate(channels)}
 
-    def term(order: int, smoothing: float, weights: Any, fluxes: Any, contrasts: Any) -> Term:
+    def term(
+        order: int, smoothing: float, mix: float, weights: Any, fluxes: Any, contrasts: Any
+    ) -> Term:
         present = [place.get(Channel(order, scale)) for scale in scales]
         return Term(
             derivatives=derivative_operator(order, theta=theta),
@@ -339,6 +468,7 @@ def evolution_of(
                 kind="tensor" if order == 1 or (order == 2 and anisotropic) else "trace",
                 weights=tuple(0.0 if m is None else weights[m] for m in present),
                 integration_scale=smoothing,
+                mix=mix,
             ),
             diffusivity=Exponential(
                 contrasts=tuple(1.0 if m is None else contrasts[m] for m in present)
@@ -346,10 +476,22 @@ def evolution_of(
             flux_weights=tuple(0.0 if m is None else fluxes[m] for m in present),
         )
 
-    steps = list(zip(*numbers, strict=True))
+    *of_channels, pulls = numbers
+    steps = list(zip(*of_channels, strict=True))
     smoothings = integration or [dict.fromkeys(orders, 0.0)] * len(steps)
     schedule = tuple(
-        tuple(term(order, smoothing[order], *step) for order in orders)
-        for smoothing, step in zip(smoothings, steps, strict=True)
+        tuple(
+            term(order, smoothing[order], mix, *step)
+            for order, mix in zip(orders, mixed, strict=True)
+        )
+        for smoothing, mixed, step in zip(
+            smoothings, mixes or [[0.0] * len(orders)] * len(steps), steps, strict=True
+        )
     )
-    return Evolution(scales=tuple(scales), schedule=schedule, tau=1.0, steps=len(schedule))
+    return Evolution(
+        scales=tuple(scales),
+        schedule=schedule,
+        tau=1.0,
+        steps=len(schedule),
+        pull=0.0 if pulls is None else tuple(pulls),
+    )

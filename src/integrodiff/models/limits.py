@@ -119,8 +119,9 @@ def require_computable(evolution: Evolution, sigma: float) -> None:
             _require("a contrast", contrasts, SMALLEST_CONTRAST, LARGEST_CONTRAST, sigma)
             integration = (term.coupling.integration_scale,)
             _require("an integration scale", integration, 0.0, LARGEST_SCALE, sigma)
+            _require("a mix of eigenvalues", (term.coupling.mix,), -1.0, 1.0, sigma)
     _require("the step size tau", (evolution.tau,), 0.0, math.inf, sigma)
-    _require("the fidelity weight pull", (evolution.pull,), 0.0, LARGEST_WEIGHT, sigma)
+    _require("the fidelity weight pull", evolution.pulls(), 0.0, LARGEST_WEIGHT, sigma)
     _require("a scale", evolution.scales, 0.0, LARGEST_SCALE, sigma)
     scales = sum(1 + plain(scale) for scale in evolution.scales)
     works = [sum(scales + _integration_work(t) for t in terms) for terms in evolution.schedule]

@@ -37,6 +37,7 @@ from integrodiff.stages.structure_tensor import (
     VolumeTensor,
     integrated_tensor,
     multiscale_energy,
+    mixed_tensor,
     multiscale_structure_tensor,
 )
 
@@ -104,17 +105,23 @@ class Coupling(Numbered):
     integration_scale : scalar
         Standard deviation :math:`\rho \ge 0` in pixels of a Gaussian that smooths the field. Every
         term of every step may have its own.
+    mix : scalar
+        From -1 to 1, for tensors of images: each eigenvalue gets that much of the other one, see
+        :func:`.mixed_tensor`.
     """
 
     weights: tuple[Scalar, ...]
     kind: CouplingKind = "tensor"
     integration_scale: Scalar = 0.0
+    mix: Scalar = 0.0
 
-    numbered = ("weights", "integration_scale")
+    numbered = ("weights", "integration_scale", "mix")
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(CouplingKind):
             raise ValueError(f"kind must be 'tensor' or 'trace', got {self.kind!r}")
+        if self.kind == "trace" and not is_zero(self.mix):
+            raise ValueError("a mix of eigenvalues needs a coupling of the kind 'tensor'")
 
     @property
     def scales(self) -> list[int]:
@@ -129,6 +136,12 @@ class Coupling(Numbered):
             products = [operator.outer_product(part) for part in coupled]
             return multiscale_structure_tensor(products, weights)
         return multiscale_energy(coupled, weights, operator.dimensions)
+
+    def mixed(self, field: Field) -> Field:
+        """Return the field with its eigenvalues mixed."""
+        if is_zero(self.mix):
+            return field
+        return mixed_tensor(field, self.mix)
 
     def integrated(self, field: Field, grid: Grid, spacing: Sequence[float] = FLAT) -> Field:
         """Return the field smoothed at the integration scale."""
@@ -234,8 +247,9 @@ class Evolution(Numbered):
         Time step size.
     steps : int
         Number of explicit steps.
-    pull : scalar
-        Weight of the fidelity term, which draws the image to the input; nonnegative.
+    pull : scalar or tuple of scalars
+        Weight of the fidelity term, which draws the image to the input; nonnegative. One for all
+        steps, or one for each.
     spacing : tuple of float
         Distance of neighbours along each axis, in the unit of the scales: of rows and columns, or
         of slices, rows and columns.
@@ -245,7 +259,7 @@ class Evolution(Numbered):
     schedule: tuple[tuple[Term, ...], ...]
     tau: Scalar
     steps: int
-    pull: Scalar = 0.0
+    pull: Scalar | tuple[Scalar, ...] = 0.0
     spacing: tuple[float, ...] = FLAT
 
     numbered = ("tau", "pull", "schedule")
@@ -259,6 +273,8 @@ class Evolution(Numbered):
             )
         if len(self.schedule) not in (1, self.steps):
             raise ValueError(f"{self.steps} steps need 1 or {self.steps} entries of the schedule")
+        if isinstance(self.pull, tuple) and len(self.pull) != self.steps:
+            raise ValueError(f"{self.steps} steps need 1 or {self.steps} fidelity weights")
         if any(term.derivatives.dimensions != self.dimensions for term in self.all_terms()):
             raise ValueError(
                 f"a spacing of {self.dimensions} numbers needs derivatives in as many dimensions"
@@ -280,8 +296,12 @@ class Evolution(Numbered):
         Raises
         ------
         ValueError
-            If a derivative operator is for images alone.
+            If a derivative operator, or a mix of eigenvalues, is for images alone.
         """
+        if any(not is_zero(term.coupling.mix) for term in self.all_terms()):
+            raise ValueError(
+                "models that mix eigenvalues are for images, not for volumes; take another model"
+            )
 
         def moved(term: Term) -> Term:
             return replace(term, derivatives=term.derivatives.in_volume(spacing))
@@ -292,6 +312,14 @@ class Evolution(Numbered):
     def terms(self, step: int) -> tuple[Term, ...]:
         """Return the terms of one step, counted from zero."""
         return self.schedule[0 if len(self.schedule) == 1 else step]
+
+    def pull_at(self, step: int) -> Scalar:
+        """Return the fidelity weight of one step, counted from zero."""
+        return self.pull[step] if isinstance(self.pull, tuple) else self.pull
+
+    def pulls(self) -> tuple[Scalar, ...]:
+        """Return the fidelity weights of all steps, or the one that all of them have."""
+        return self.pull if isinstance(self.pull, tuple) else (self.pull,)
 
     def all_terms(self) -> tuple[Term, ...]:
         """Return the terms of all entries of the schedule."""

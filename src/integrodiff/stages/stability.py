@@ -31,7 +31,14 @@ of their values at the eight corners of the cube of all frequencies, and with th
 **Fidelity term.** With :math:`\kappa (f - u)`, where f is the input, one step takes a component
 of eigenvalue S from u to :math:`(1 - \tau(S + \kappa)) u + \tau\kappa f`. If
 :math:`\tau (\max S + 2\kappa) \le 2`, then
-:math:`|1 - \tau(S + \kappa)| + \tau\kappa \le 1`, so that the norm never exceeds that of f.
+:math:`|1 - \tau(S + \kappa)| + \tau\kappa \le 1`, so that the norm never exceeds that of f: by induction over the steps,
+:math:`|u_{k+1}| \le (1 - \tau\kappa)\,|u_k| + \tau\kappa\,|f| \le |f|` where
+:math:`\tau(S + \kappa) \le 1`, and likewise beyond. Each step needs no more than this inequality
+for its own S and :math:`\kappa`, so that both may differ from step to step. The mean stays, since
+constants have S = 0 and f has the mean of u.
+
+**Mix of eigenvalues.** Whatever tensor J is made of, the gate :math:`g(J)` is symmetric with
+eigenvalues :math:`e^{-\max(\mu, 0) / (2\lambda^2)}` in [0, 1]. So no bound depends on the mix.
 
 **Nonnegativity scheme.** For isotropic D, the same holds with :math:`S = 2 c\,(p + q)\,\dots`.
 For anisotropic D two bounds of the largest eigenvalue of the unblurred operator are combined:
@@ -55,7 +62,7 @@ from integrodiff.stages._arrays import Scalar, plain
 from integrodiff.stages.domain import TAIL, walk_rate
 from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.operators import DerivativeOperator
-from integrodiff.stages.symbols import Interval, Symbol, Values, VolumeSymbol
+from integrodiff.stages.symbols import ConstantSymbol, Interval, Symbol, Values, VolumeSymbol
 
 _FIRST_TOTAL, _RATIO = 0.01, 1 + 2.0**-10
 
@@ -131,7 +138,7 @@ def stable_step(
     else:
         on_line = _bound_on_line(shares, weights)
         largest = _bound_by_boxes(shares, weights) if on_line is None else on_line
-    largest += rest + 2 * plain(evolution.pull)
+    largest += rest
     return 2 / largest if largest > 0 else float("inf")
 
 
@@ -141,7 +148,7 @@ def _stable_step_in_volumes(evolution: Evolution, shape: tuple[int, ...] | None)
     for terms in evolution.schedule:
         for_entry = _largest_in_volumes(evolution, terms, shape)
         largest = max(largest, for_entry)
-    largest += 2 * plain(evolution.pull)
+    largest += 2 * _largest_pull(evolution)
     return 2 / largest if largest > 0 else float("inf")
 
 
@@ -195,8 +202,12 @@ def stable_step_on_masks(evolution: Evolution) -> float:
         alone = replace(evolution, schedule=higher, steps=len(higher), pull=0.0)
         whole = 2 / stable_step(alone)
         largest += whole + max(_tails(terms, whole) for terms in higher)
-    largest += 2 * plain(evolution.pull)
+    largest += 2 * _largest_pull(evolution)
     return 2 / largest if largest > 0 else float("inf")
+
+
+def _largest_pull(evolution: Evolution) -> float:
+    return max(map(plain, evolution.pulls()))
 
 
 def _without_walk_bound(terms: Sequence[Term]) -> tuple[Term, ...]:
@@ -249,8 +260,15 @@ def stable_on_masks(evolution: Evolution) -> Evolution:
     schedule = evolution.schedule
     if len(schedule) > 1:
         schedule = tuple(terms for terms in schedule for _ in range(parts))
+    pull = evolution.pull
+    if isinstance(pull, tuple):
+        pull = tuple(one for one in pull for _ in range(parts))
     return replace(
-        evolution, tau=evolution.tau / parts, steps=evolution.steps * parts, schedule=schedule
+        evolution,
+        tau=evolution.tau / parts,
+        steps=evolution.steps * parts,
+        schedule=schedule,
+        pull=pull,
     )
 
 
@@ -276,16 +294,21 @@ class _Share(NamedTuple):
 def _shares(evolution: Evolution, blurs: Sequence[BlurBound]) -> tuple[list[_Share], Values, float]:
     r"""Return what each scale of each term adds, its weights, and a bound of what is left.
 
-    The weights have a row for each entry of the schedule. With :math:`x = A e^{-kp}`, and y
+    The weights have a row for each entry of the schedule, or for each step if fidelity weights
+    differ, which count twice at all frequencies. With :math:`x = A e^{-kp}`, and y
     likewise, the blurs of both axes are at most
     :math:`(x + \delta)(y + \delta) \le x y + 2 A \delta + \delta^2`; the last two terms, times the
     largest value of the symbol, are left.
     """
     columns: dict[_Share, int] = {}
     found: list[tuple[int, int, float]] = []
-    rests = np.zeros(len(evolution.schedule))
-    for row, terms in enumerate(evolution.schedule):
-        for term in terms:
+    rows = max(len(evolution.schedule), len(evolution.pulls()))
+    rests = np.zeros(rows)
+    for row in range(rows):
+        if pull := plain(evolution.pull_at(row)):
+            column = columns.setdefault(_Share(0.0, ConstantSymbol(2.0)), len(columns))
+            found.append((row, column, pull))
+        for term in evolution.terms(row):
             anisotropic = term.coupling.kind == "tensor"
             for blur, flux_weight in zip(blurs, term.flux_weights, strict=True):
                 weight = plain(flux_weight)
@@ -300,7 +323,7 @@ def _shares(evolution: Evolution, blurs: Sequence[BlurBound]) -> tuple[list[_Sha
                 left = 2 * blur.gain * blur.floor + blur.floor**2
                 if left:
                     rests[row] += weight * left * float(symbol.upper_bound(_ALL, _ALL)[0])
-    weights = np.zeros((len(evolution.schedule), len(columns)))
+    weights = np.zeros((rows, len(columns)))
     for row, column, weight in found:
         weights[row, column] += weight
     distinct: Values = np.unique(weights, axis=0)

@@ -5,7 +5,7 @@ r"""Stage 9: the explicit scheme, one step and K of them.
 
 This is eq. (7) of the paper, discretised in time and over the scales: R is the gradient, or the
 derivatives of another order, and :math:`R^*` its adjoint, for the gradient minus the divergence.
-The fidelity term, of weight :math:`\kappa`, is not in the paper. Read from :func:`velocity`
+The fidelity term, of weight :math:`\kappa`, which may be another in every step, is not in the paper. Read from :func:`velocity`
 downwards, in the order of the data flow and of the stages.
 """
 
@@ -108,10 +108,10 @@ def _coupling_field(
         field = scaled(field, local.at(term.derivatives.grid))
     field = term.coupling.integrated(field, term.derivatives.grid, spacing)
     if domain is None or is_zero(term.coupling.integration_scale):
-        return field
+        return term.coupling.mixed(field)
     # Unknown derivatives count as zero: divide the sums by the share of known ones.
     share = domain.share_of_known(term.derivatives, term.coupling.integration_scale)
-    return scaled(field, 1 / share)
+    return term.coupling.mixed(scaled(field, 1 / share))
 
 
 def gated(parts: Parts, field: Field, term: Term, scale: int) -> Parts:
@@ -132,10 +132,11 @@ def explicit_step(
 ) -> Float[Array, "*batch channel height width"]:
     """Return ``image`` one time step later; ``original`` is the input, for the fidelity term."""
     change = velocity(image, evolution, step, local, domain)
-    if not is_zero(evolution.pull):
+    pull = evolution.pull_at(step)
+    if not is_zero(pull):
         if original is None:
             raise ValueError("an evolution with a pull needs the original that it pulls to")
-        change = change + evolution.pull * (original - image)
+        change = change + pull * (original - image)
     return image + evolution.tau * change
 
 

@@ -141,6 +141,22 @@ def integrated_tensor(
     return type(tensor)(*map(smoothed, tensor._fields))
 
 
+def mixed_tensor(tensor: SymmetricTensor, mix: Scalar) -> SymmetricTensor:
+    r"""Return :math:`J + m\,(\operatorname{tr} J\, I - J)`, in which eigenvalues are mixed.
+
+    The eigenvectors stay, and the eigenvalues become :math:`\mu_1 + m \mu_2` and
+    :math:`\mu_2 + m \mu_1`. With m = 1 both are the trace, which is the isotropic coupling. With
+    m < 0 an edge counts for less across it where there is structure along it, and structure along
+    a much stronger edge does not count at all: a negative eigenvalue counts as zero in
+    :func:`.diffusion_tensor`, so that the diffusivities stay in [0, 1] and no bound changes.
+    """
+    return SymmetricTensor(
+        xx=tensor.xx + mix * tensor.yy,
+        xy=(1 - mix) * tensor.xy,
+        yy=tensor.yy + mix * tensor.xx,
+    )
+
+
 class Sensitivity(NamedTuple):
     """Inverse relative noise variance at pixels and cells; multiplies the structure tensor.
 
