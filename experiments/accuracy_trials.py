@@ -850,7 +850,7 @@ class Deep:
             return x.permute(1, 2, 0)[:, part].repeat_interleave(copies, -1)
 
         first, second_ = slice(0, n1), slice(n1, None)
-        rho = [None, None]
+        rho: list[Tensor | None] = [None, None]
         if "rho" in self.options:
             t = p["rho"] + p["rho_exponents"] * log
             t = t.expand(len(levels), self.steps, 2).permute(2, 1, 0)

@@ -54,6 +54,8 @@ LEVEL_WEIGHTS = (0.5, 0.7, *(1.0,) * 8, 0.7, 0.5)
 """Of the noise levels in the loss of the deep model."""
 FUSED_LIMITS = ((0.0, 5.2), (2.5, 10.5))
 """Integration scales that the fused step of the compiled engine takes."""
+DEEP_LIMITS = ((0.0, 5.2), (3.3, 10.5))
+"""Those of the deep model: narrower ones are less exact on the grid of half the resolution."""
 
 
 # ---------------------------------------------------------------- training
@@ -299,7 +301,7 @@ def start_of(a: argparse.Namespace) -> dict[str, Any]:
 def deep_command(a: argparse.Namespace) -> None:
     """Train the deep model."""
     if a.fused:
-        trials.INTEGRATION_LIMITS = FUSED_LIMITS
+        trials.INTEGRATION_LIMITS = DEEP_LIMITS
     trials.SMALLEST_CONTRAST, trials.CONTRAST_FLOOR = DEEP_CONTRAST, CONTRAST_FLOOR
     trials.LEVEL_WEIGHTS = LEVEL_WEIGHTS
     pixels = crops_of(a)
@@ -459,7 +461,7 @@ def export_command(a: argparse.Namespace) -> None:
         images = CleanImages(images.pixels[kept], names, f"{images.source}, without every fourth")
     elif "channels" not in document:
         run = {**document, **best_of(document)[a.law]}
-    limits = FUSED_LIMITS if a.fused else ()
+    limits = DEEP_LIMITS if a.fused else ()
     model = as_deep_model(run, limits) if "channels" in run else as_compact_model(run)
     provenance: dict[str, Any] = {
         "status": "trained",

@@ -37,7 +37,7 @@ struct VolumeProcess {
 };
 
 // Longest kernels that the fused step takes: radius of odd ones, half of even ones.
-constexpr Index longest_radius = 24, longest_half_kernel = 20;
+constexpr Index longest_radius = 26, longest_half_kernel = 20;
 
 // Evaluation with shortcuts, for the Haar scheme: a term of order one, and possibly one of order two
 // with a tensor gate, whose integration is on the coarse grid. Its numbers are for the fine and then

@@ -86,10 +86,11 @@ struct Eigen {
         }
         const V distance = square_root(multiply_add(j.deviation, j.deviation, j.xy * j.xy));
         e.inverse = distance > Real(1e-18) ? 1 / distance : V{};
-        // Neither rounding nor a negative mix must make it negative; NaN stays NaN.
-        const V mean = mix.sum * j.mean, half = mix.difference * distance;
-        e.smaller = larger_of(V{}, mean - half);
-        e.larger = mean + half;
+        // Neither rounding nor a negative mix must make it negative; NaN stays NaN. Their difference
+        // is that of J.
+        const V half = mix.difference * distance;
+        e.smaller = larger_of(V{}, mix.sum * j.mean - half);
+        e.larger = e.smaller + 2 * half;
         e.cosine = j.deviation * e.inverse;
         e.sine = j.xy * e.inverse;
         return e;

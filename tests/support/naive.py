@@ -337,8 +337,13 @@ def evolve(
     theta: float,
     relative_noise: Array | None = None,
     integration_scale: float = 0.0,
+    mix: float = 0.0,
+    pulls: Numbers = (),
 ) -> Array:
     """Return the image after explicit steps u + tau sum_i flux_weight_i K_i div(D_i grad K_i u).
+
+    Each eigenvalue of the structure tensor gets `mix` times the other one. In step k,
+    tau pulls[k] (image - u) is added.
 
     With `relative_noise`, a plane, every contrast is multiplied by it where it is used; with an
     integration scale the structure tensor is divided by its square instead, and then smoothed.
@@ -349,7 +354,7 @@ def evolve(
     channels = u.shape[0]
     levels = np.ones(u.shape[1:]) if relative_noise is None else relative_noise
     factors = where_the_tensors_are(levels, discretisation)
-    for _ in range(steps):
+    for step in range(steps):
         blurred = [[blur(u[k], scale) for k in range(channels)] for scale in scales]
         if integration_scale == 0:
             jxx, jxy, jyy = structure_tensor(blurred, tensor_weights, discretisation)
@@ -358,7 +363,10 @@ def evolve(
             jxx, jxy, jyy = integrated_structure_tensor(
                 blurred, tensor_weights, discretisation, integration_scale, levels
             )
+        jxx, jxy, jyy = mixed_eigenvalues(jxx, jxy, jyy, mix)
         update = np.zeros(u.shape)
+        if len(pulls) > 0:
+            update += pulls[step] * (image - u)
         for scale, weight, contrast, planes in zip(
             scales, flux_weights, contrasts, blurred, strict=True
         ):
@@ -371,6 +379,23 @@ def evolve(
                 update[k] += weight * blur(divergence, scale)
         u = u + tau * update
     return u
+
+
+def mixed_eigenvalues(jxx: Array, jxy: Array, jyy: Array, mix: float) -> tuple[Array, Array, Array]:
+    """Return tensors with the same eigenvectors and the eigenvalues a + mix b and b + mix a.
+
+    Where the smaller is negative, both are raised until it is zero.
+    """
+    found = np.zeros((3, *jxx.shape))
+    for i in range(jxx.shape[0]):
+        for j in range(jxx.shape[1]):
+            tensor = np.array([[jxx[i, j], jxy[i, j]], [jxy[i, j], jyy[i, j]]])
+            values, vectors = np.linalg.eigh(tensor)
+            mixed = values + mix * values[::-1]
+            mixed = mixed - min(0.0, float(mixed.min()))
+            changed = vectors @ np.diag(mixed) @ vectors.T
+            found[:, i, j] = changed[0, 0], changed[0, 1], changed[1, 1]
+    return found[0], found[1], found[2]
 
 
 def perona_malik(

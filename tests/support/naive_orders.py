@@ -9,6 +9,7 @@ from naive import (
     blur,
     blur_radius,
     cell_weight,
+    mixed_eigenvalues,
     reflect,
     smoothed_inside,
     tensor_function,
@@ -157,12 +158,18 @@ def hessian_velocity(
     contrasts: Numbers,
     integration_scale: float = 0.0,
     relative_noise: Array | None = None,
+    mix: float = 0.0,
 ) -> Array:
-    """Return minus sum_i c_i K_i R^T (A_i H_i A_i) with A_i = exp(-J / (4 lambda_i^2))."""
+    """Return minus sum_i c_i K_i R^T (A_i H_i A_i) with A_i = exp(-J / (4 lambda_i^2)).
+
+    Each eigenvalue of J gets `mix` times the other one.
+    """
     shape = image.shape[1:]
     levels = np.ones(shape) if relative_noise is None else relative_noise
     blurred = [[blur(plane, scale) for plane in image] for scale in scales]
     tensor = hessian_tensor(blurred, weights, integration_scale, levels)
+    xx, xy, yy = mixed_eigenvalues(tensor[..., 0, 0], tensor[..., 0, 1], tensor[..., 1, 1], mix)
+    tensor = np.stack([np.stack([xx, xy], -1), np.stack([xy, yy], -1)], -1)
     rows = operator(shape, 2)  # xx, sqrt(2) xy and yy at each pixel
     update = np.zeros(image.shape)
     for scale, weight, contrast, planes in zip(scales, weights, contrasts, blurred, strict=True):

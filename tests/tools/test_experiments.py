@@ -144,7 +144,7 @@ def test_tuning_is_stored_read_and_not_repeated(
         ("iad-full", 96),
         ("iad-power", 8),
         ("iad-plus", 12),
-        ("iad-deep", 354),
+        ("iad-deep", 398),
     ],
 )
 def test_trained_numbers(name: str, count: int) -> None:

@@ -15,6 +15,7 @@ from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
     TRUNCATION,
     coarse_integration,
+    integration_kernel,
     shortcuts,
     with_same_left_out,
 )
@@ -182,6 +183,8 @@ class NativeProcess(Process):
         if self._shortcuts is not None:
             # The fused step smooths the structure tensor of order two on the coarse grid.
             for tuples, terms in zip(found, evolution.schedule, strict=True):
+                if plain(terms[0].coupling.integration_scale):
+                    tuples[0] = (*tuples[0][:-1], list(integration_kernel(terms[0])))
                 tuples[1:] = [
                     (*one[:-1], list(coarse_integration(term)))
                     for one, term in zip(tuples[1:], terms[1:], strict=True)

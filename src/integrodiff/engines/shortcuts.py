@@ -3,7 +3,8 @@
 They are for a term of order one on Haar cells, or that and an anisotropic one of order two; other
 processes have the first alone. Each has its error here or in ``native/``.
 
-- Kernels are cut off where a mass of ``TRUNCATION`` is left, and normalised to sum one.
+- Kernels are cut off where a mass of ``TRUNCATION`` is left, and normalised to sum one; those of
+  wide integration scales at ``TRUNCATION_OF_INTEGRATION``.
 - Scales from ``COARSE`` pixels on live on a grid of half the resolution.
 - A coarse scale whose flow is bounded by ``NEGLIGIBLE`` grey levels takes part in the structure
   tensor alone, or in nothing if the same bound holds for that.
@@ -39,6 +40,12 @@ TRUNCATION_OF_LARGE = 2e-4
 
 LARGE = 1.5
 
+TRUNCATION_OF_INTEGRATION = 1e-6
+"""The same for integration scales from ``WIDE`` pixels on: they reach from flat parts of an image,
+where gates are open, to edges whose structure is larger by many orders of magnitude."""
+
+WIDE = 2.0
+
 COARSE = 3.3
 """Smallest scale in pixels that is computed on the coarse grid."""
 
@@ -48,7 +55,7 @@ NEGLIGIBLE = 0.02
 _SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
 _INTERPOLATION_TAPS = 8
 _NARROWEST_VARIANCE = 6.0  # of an integration on the coarse grid: errors below 5e-3
-_LONGEST_RADIUS = 24  # of the kernels that native/core/run.hpp allows
+_LONGEST_RADIUS = 26  # of the kernels that native/core/run.hpp allows
 
 Taps = tuple[float, ...]
 Span = tuple[float, float]
@@ -110,7 +117,7 @@ def _can_be_fused(evolution: Evolution) -> bool:
 
     def is_first(term: Term) -> bool:
         is_haar = isinstance(term.derivatives, HaarGradient)
-        return is_haar and len(_integration_kernel(term)) <= _LONGEST_RADIUS + 1
+        return is_haar and len(integration_kernel(term)) <= _LONGEST_RADIUS + 1
 
     def is_second(term: Term) -> bool:
         is_hessian = term.derivatives.order == 2 and term.coupling.kind == "tensor"
@@ -125,8 +132,10 @@ def _can_be_fused(evolution: Evolution) -> bool:
     return known and counts in ({1}, {2})
 
 
-def _integration_kernel(term: Term) -> Taps:
-    return discrete_gaussian(plain(term.coupling.integration_scale), TRUNCATION)
+def integration_kernel(term: Term) -> Taps:
+    """Return one half of the kernel that smooths a structure tensor of order one."""
+    scale = plain(term.coupling.integration_scale)
+    return discrete_gaussian(scale, TRUNCATION_OF_INTEGRATION if scale >= WIDE else TRUNCATION)
 
 
 def coarse_integration(term: Term) -> Taps:
@@ -192,7 +201,7 @@ def effects_of_coarsest(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> t
 def _flow_bound(term: Term, i: int, scale: float, loudest: float) -> float:
     """Return a bound for the flow of one scale, see :func:`effects_of_coarsest`."""
     weight = plain(term.flux_weights[i])
-    coupling = plain(term.coupling.weights[i]) * _integration_kernel(term)[0] ** 2
+    coupling = plain(term.coupling.weights[i]) * integration_kernel(term)[0] ** 2
     if weight == 0:
         return 0.0
     if coupling == 0:
@@ -267,7 +276,7 @@ def between_binomials(variance: float) -> Taps:
         used = used[found > 0]
     taps = np.zeros(used[-1] + 1)
     taps[used] = found
-    return _cut(taps, centred=True)
+    return _cut(taps, centred=True, mass=TRUNCATION_OF_INTEGRATION)
 
 
 @lru_cache(maxsize=64)
@@ -310,9 +319,9 @@ def interpolation(variance: float) -> Taps:
     return tuple((taps / taps.sum()).tolist())
 
 
-def _cut(taps: NDArray[np.float64], *, centred: bool) -> Taps:
-    """Drop a tail of mass ``TRUNCATION`` from half a kernel and normalise the rest."""
+def _cut(taps: NDArray[np.float64], *, centred: bool, mass: float = TRUNCATION) -> Taps:
+    """Drop a tail of some mass from half a kernel and normalise the rest."""
     beyond = 2 * (np.cumsum(np.abs(taps[::-1]))[::-1] - np.abs(taps))
-    kept = taps[: int(np.argmax(beyond <= TRUNCATION)) + 1]
+    kept = taps[: int(np.argmax(beyond <= mass)) + 1]
     whole = 2 * kept.sum() - (kept[0] if centred else 0.0)
     return tuple((kept / whole).tolist())

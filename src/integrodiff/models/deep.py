@@ -136,8 +136,8 @@ class DeepDiffusion(ExplicitModel):
 
     With exponents of the steps, those of the channels are larger by one number for each order in
     every step. With pulls, the image is drawn to the input in step k with the weight
-    :math:`p_k (s/30)^q`, which counts in the stable bound and is divided by the excess as well. With
-    mixes, each eigenvalue of the structure tensor of an order gets so much of the other one.
+    :math:`p_k (s/30)^q`, which counts in the stable bound and is divided by the excess as well.
+    With mixes, each eigenvalue of the structure tensor of an order gets so much of the other one.
 
     Attributes
     ----------
@@ -344,7 +344,8 @@ class DeepDiffusion(ExplicitModel):
         if not self.pulls:
             return None
         (exponent,) = self.pull_exponents
-        return np.array([self.pulls]) * (sigma / REFERENCE_LEVEL) ** exponent
+        factor = float((sigma / REFERENCE_LEVEL) ** exponent)
+        return factor * np.array([self.pulls], np.float64)
 
     def _floor_at(self, sigma: float) -> NDArray[np.float64] | None:
         """Return the matrix that takes weights to squares of the smallest contrasts."""

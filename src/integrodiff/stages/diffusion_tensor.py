@@ -44,8 +44,9 @@ def diffusion_tensor(structure: SymmetricTensor, contrast: Scalar) -> SymmetricT
     mean = (structure.xx + structure.yy) / 2
     deviation = (structure.xx - structure.yy) / 2
     distance = _safe_sqrt(deviation * deviation + structure.xy * structure.xy)
-    # J is semidefinite, so a negative smaller eigenvalue is rounding. Without the cut-off D
-    # could exceed I, and with it the bound of the step size.
+    # A negative smaller eigenvalue is rounding, or due to a mix of eigenvalues. Without the cut-off
+    # D could exceed I, and with it the bound of the step size. The other one is larger by twice
+    # the distance.
     smaller = mean - distance
     smaller = xp.where(smaller > 0, smaller, 0 * smaller)
 

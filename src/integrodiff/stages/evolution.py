@@ -36,8 +36,8 @@ from integrodiff.stages.structure_tensor import (
     SymmetricTensor,
     VolumeTensor,
     integrated_tensor,
-    multiscale_energy,
     mixed_tensor,
+    multiscale_energy,
     multiscale_structure_tensor,
 )
 
@@ -298,15 +298,13 @@ class Evolution(Numbered):
         ValueError
             If a derivative operator, or a mix of eigenvalues, is for images alone.
         """
-        if any(not is_zero(term.coupling.mix) for term in self.all_terms()):
-            raise ValueError(
-                "models that mix eigenvalues are for images, not for volumes; take another model"
-            )
 
         def moved(term: Term) -> Term:
             return replace(term, derivatives=term.derivatives.in_volume(spacing))
 
         schedule = tuple(tuple(map(moved, terms)) for terms in self.schedule)
+        if any(not is_zero(term.coupling.mix) for term in self.all_terms()):
+            raise ValueError("eigenvalues are mixed in images, not in volumes; take another model")
         return replace(self, schedule=schedule, spacing=spacing)
 
     def terms(self, step: int) -> tuple[Term, ...]:

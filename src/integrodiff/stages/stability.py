@@ -31,14 +31,14 @@ of their values at the eight corners of the cube of all frequencies, and with th
 **Fidelity term.** With :math:`\kappa (f - u)`, where f is the input, one step takes a component
 of eigenvalue S from u to :math:`(1 - \tau(S + \kappa)) u + \tau\kappa f`. If
 :math:`\tau (\max S + 2\kappa) \le 2`, then
-:math:`|1 - \tau(S + \kappa)| + \tau\kappa \le 1`, so that the norm never exceeds that of f: by induction over the steps,
-:math:`|u_{k+1}| \le (1 - \tau\kappa)\,|u_k| + \tau\kappa\,|f| \le |f|` where
-:math:`\tau(S + \kappa) \le 1`, and likewise beyond. Each step needs no more than this inequality
-for its own S and :math:`\kappa`, so that both may differ from step to step. The mean stays, since
-constants have S = 0 and f has the mean of u.
+:math:`|1 - \tau(S + \kappa)| + \tau\kappa \le 1`, so that the norm never exceeds that of f: if
+:math:`|u_k| \le |f|`, then :math:`|u_{k+1}| \le \max|1 - \tau(S + \kappa)|\,|u_k| +
+\tau\kappa\,|f| \le |f|`. Each step needs the inequality for its own S and :math:`\kappa` alone, so
+both may differ from step to step. The mean stays, since constants have S = 0 and f has the mean
+of u.
 
-**Mix of eigenvalues.** Whatever tensor J is made of, the gate :math:`g(J)` is symmetric with
-eigenvalues :math:`e^{-\max(\mu, 0) / (2\lambda^2)}` in [0, 1]. So no bound depends on the mix.
+**Mix of eigenvalues.** Whatever J is made of, its gate is symmetric with the diffusivities of two
+nonnegative numbers as eigenvalues, which are in [0, 1]. So no bound depends on the mix.
 
 **Nonnegativity scheme.** For isotropic D, the same holds with :math:`S = 2 c\,(p + q)\,\dots`.
 For anisotropic D two bounds of the largest eigenvalue of the unblurred operator are combined:

@@ -5,8 +5,8 @@ r"""Stage 9: the explicit scheme, one step and K of them.
 
 This is eq. (7) of the paper, discretised in time and over the scales: R is the gradient, or the
 derivatives of another order, and :math:`R^*` its adjoint, for the gradient minus the divergence.
-The fidelity term, of weight :math:`\kappa`, which may be another in every step, is not in the paper. Read from :func:`velocity`
-downwards, in the order of the data flow and of the stages.
+The fidelity term, of weight :math:`\kappa`, which may be another in every step, is not in the
+paper. Read from :func:`velocity` downwards, in the order of the data flow and of the stages.
 """
 
 from __future__ import annotations

@@ -146,9 +146,9 @@ def mixed_tensor(tensor: SymmetricTensor, mix: Scalar) -> SymmetricTensor:
 
     The eigenvectors stay, and the eigenvalues become :math:`\mu_1 + m \mu_2` and
     :math:`\mu_2 + m \mu_1`. With m = 1 both are the trace, which is the isotropic coupling. With
-    m < 0 an edge counts for less across it where there is structure along it, and structure along
-    a much stronger edge does not count at all: a negative eigenvalue counts as zero in
-    :func:`.diffusion_tensor`, so that the diffusivities stay in [0, 1] and no bound changes.
+    m < 0 structure along a much stronger edge does not count. Where an eigenvalue is negative,
+    :func:`.diffusion_tensor` adds to both what makes it zero, so that diffusivities stay in [0, 1]
+    and no bound changes.
     """
     return SymmetricTensor(
         xx=tensor.xx + mix * tensor.yy,
