@@ -40,6 +40,9 @@ TRUNCATION_OF_LARGE = 2e-4
 
 LARGE = 1.5
 
+TRUNCATION_OF_MIXED = 1e-5
+"""The same for all scales of processes that mix eigenvalues, whose gates are more sensitive."""
+
 TRUNCATION_OF_INTEGRATION = 1e-6
 """The same for integration scales from ``WIDE`` pixels on: they reach from flat parts of an image,
 where gates are open, to edges whose structure is larger by many orders of magnitude."""
@@ -88,10 +91,13 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
     many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling.weights) > 2
-    fine = tuple(
-        discrete_gaussian(width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION)
-        for width in increments(scales[:count])
-    )
+
+    def mass(width: float) -> float:
+        if mixed:
+            return TRUNCATION_OF_MIXED
+        return TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION
+
+    fine = tuple(discrete_gaussian(width, mass(width)) for width in increments(scales[:count]))
     flows = any(plain(w) for term in evolution.all_terms() for w in term.flux_weights[:count])
     if not flows or max(len(taps) for taps in fine) > _LONGEST_RADIUS + 1:
         return None
