@@ -44,8 +44,9 @@ TRUNCATION_OF_MIXED = 1e-5
 """The same for all scales of processes that mix eigenvalues, whose gates are more sensitive."""
 
 TRUNCATION_OF_INTEGRATION = 1e-6
-"""The same for integration scales from ``WIDE`` pixels on: they reach from flat parts of an image,
-where gates are open, to edges whose structure is larger by many orders of magnitude."""
+"""The same for integration scales from ``WIDE`` pixels on, or with a mix: they reach from flat
+parts of an image, where gates are open, to edges whose structure is larger by many orders of
+magnitude."""
 
 WIDE = 2.0
 
@@ -141,7 +142,8 @@ def _can_be_fused(evolution: Evolution) -> bool:
 def integration_kernel(term: Term) -> Taps:
     """Return one half of the kernel that smooths a structure tensor of order one."""
     scale = plain(term.coupling.integration_scale)
-    return discrete_gaussian(scale, TRUNCATION_OF_INTEGRATION if scale >= WIDE else TRUNCATION)
+    sensitive = scale >= WIDE or plain(term.coupling.mix) != 0
+    return discrete_gaussian(scale, TRUNCATION_OF_INTEGRATION if sensitive else TRUNCATION)
 
 
 def coarse_integration(term: Term) -> Taps:

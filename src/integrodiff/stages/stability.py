@@ -148,7 +148,7 @@ def _stable_step_in_volumes(evolution: Evolution, shape: tuple[int, ...] | None)
     for terms in evolution.schedule:
         for_entry = _largest_in_volumes(evolution, terms, shape)
         largest = max(largest, for_entry)
-    largest += 2 * _largest_pull(evolution)
+    largest += 2 * max(map(plain, evolution.pulls()))
     return 2 / largest if largest > 0 else float("inf")
 
 
@@ -195,19 +195,21 @@ def stable_step_on_masks(evolution: Evolution) -> float:
     evolution : Evolution
         The process; its own ``tau`` is not used.
     """
-    end = 2 * walk_rate(evolution.spacing)
-    largest = max(_largest_walk(evolution.scales, terms, end) for terms in evolution.schedule)
-    higher = tuple(filter(None, (_without_walk_bound(terms) for terms in evolution.schedule)))
-    if higher:
-        alone = replace(evolution, schedule=higher, steps=len(higher), pull=0.0)
-        whole = 2 / stable_step(alone)
-        largest += whole + max(_tails(terms, whole) for terms in higher)
-    largest += 2 * _largest_pull(evolution)
+    steps = range(max(len(evolution.schedule), len(evolution.pulls())))
+    largest = max(_largest_on_masks(evolution, step) for step in steps)
     return 2 / largest if largest > 0 else float("inf")
 
 
-def _largest_pull(evolution: Evolution) -> float:
-    return max(map(plain, evolution.pulls()))
+def _largest_on_masks(evolution: Evolution, step: int) -> float:
+    """Return the bound of the eigenvalues of one step, with twice its fidelity weight."""
+    terms = evolution.terms(step)
+    largest = _largest_walk(evolution.scales, terms, 2 * walk_rate(evolution.spacing))
+    higher = _without_walk_bound(terms)
+    if higher:
+        alone = replace(evolution, schedule=(higher,), steps=1, pull=0.0)
+        whole = 2 / stable_step(alone)
+        largest += whole + _tails(higher, whole)
+    return largest + 2 * plain(evolution.pull_at(step))
 
 
 def _without_walk_bound(terms: Sequence[Term]) -> tuple[Term, ...]:
