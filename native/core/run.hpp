@@ -50,6 +50,19 @@ struct FusedProcess {
     double theta;
 };
 
+// The same with shortcuts: scales on the voxels, each from the volume itself, and others on a coarse
+// grid. Its numbers are for the fine and then the coarse scales. An axis with thick slices is not
+// halved, and has no kernels to the coarse grid and from there.
+struct FusedVolumeProcess {
+    Taps fine[3];
+    bool halved[3];
+    std::vector<double> sampling[3];
+    Taps coarse[3];
+    std::vector<double> interpolation[3];
+    double theta;
+    double spacing[3];
+};
+
 // What a run starts from. Image, sensitivity and distances are copied; the rest outlives the run.
 template <class Real>
 struct Start {

@@ -214,7 +214,9 @@ class VolumeRun final : public Run<Real> {
             for (int k = 0; k < 4; ++k)
                 scratch.rows[4 * n + k] = smoothed_[n / s_.channels] + n % s_.channels * volume_ +
                                           slices[k / 2] * slice_ + rows[k % 2] * stride_;
-        couple(term, z, y, scratch);
+        const Real *local = local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
+        couple_row(term, scales_, s_.channels, scratch.rows.data(), local, s_.width, numbers_[0],
+                   scratch.frame);
         for (Index n = 0; n < planes; ++n) {
             const Index i = n / s_.channels, c = n % s_.channels;
             if (!present_[i]) continue;
@@ -224,28 +226,9 @@ class VolumeRun final : public Run<Real> {
                 const bool mine = slice >= 0 && slice < s_.slices && row >= first && row < last;
                 flows[k] = mine ? flow_of(i, c, slice) + row * stride_ : nullptr;
             }
-            const auto fluxes = term.tensor ? volume_flux_row<Real, true> : volume_flux_row<Real, false>;
+            const auto fluxes = term.tensor ? volume_flux_row<Real, true, Accuracy::full>
+                                            : volume_flux_row<Real, false, Accuracy::full>;
             fluxes(scratch.rows.data() + 4 * n, scratch.frame, s_.width, numbers_[i], flows);
-        }
-    }
-
-    void couple(const Term &term, Index z, Index y, Scratch &scratch) {
-        const Real *local = local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
-        // Of the entries of J, by the spacing; the coefficients are four times too large.
-        const VolumeNumbers<Real> &h = numbers_[0];
-        const Real share = static_cast<Real>(1.0 / (16 * s_.channels));
-        for (Index x = 0; x <= s_.width; x += lanes<Real>) {
-            Symmetric<Real> j;
-            for (Index n = 0; n < scales_ * s_.channels; ++n) {
-                const double weight = term.coupling_weights[n / s_.channels];
-                if (weight != 0)
-                    j.add(VolumeCell<Real>(scratch.rows.data() + 4 * n, x),
-                          static_cast<Real>(weight));
-            }
-            const Packed<Real> factor = local ? share * load(local + x) : broadcast(share);
-            j.xx *= h.xx * factor, j.xy *= h.xy * factor, j.xz *= h.xz * factor;
-            j.yy *= h.yy * factor, j.yz *= h.yz * factor, j.zz *= h.zz * factor;
-            store_frame(j, term.tensor, scratch.frame, x);
         }
     }
 

@@ -114,9 +114,21 @@ class ProcessFloat64:
     ) -> RunFloat64: ...
 
 class VolumeProcessFloat32:
+    @overload
     def __init__(
         self,
         taps: tuple[_Kernels, _Kernels, _Kernels],
+        theta: float,
+        spacing: tuple[float, float, float],
+        instruction_set: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        fine: tuple[_Kernels, _Kernels, _Kernels],
+        sampling: _Kernels,
+        coarse: tuple[_Kernels, _Kernels, _Kernels],
+        interpolation: _Kernels,
         theta: float,
         spacing: tuple[float, float, float],
         instruction_set: str | None = None,
@@ -133,9 +145,21 @@ class VolumeProcessFloat32:
     ) -> RunFloat32: ...
 
 class VolumeProcessFloat64:
+    @overload
     def __init__(
         self,
         taps: tuple[_Kernels, _Kernels, _Kernels],
+        theta: float,
+        spacing: tuple[float, float, float],
+        instruction_set: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        fine: tuple[_Kernels, _Kernels, _Kernels],
+        sampling: _Kernels,
+        coarse: tuple[_Kernels, _Kernels, _Kernels],
+        interpolation: _Kernels,
         theta: float,
         spacing: tuple[float, float, float],
         instruction_set: str | None = None,

@@ -10,12 +10,16 @@ import numpy as np
 
 from integrodiff._checks import positive_integer
 from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State, known_noise
-from integrodiff.engines.certificate import stable_step_with_shortcuts
+from integrodiff.engines.certificate import (
+    stable_step_with_shortcuts,
+    stable_volume_step_with_shortcuts,
+)
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
     TRUNCATION,
     coarse_integration,
     shortcuts,
+    volume_shortcuts,
     with_same_left_out,
 )
 from integrodiff.engines.threads import thread_count
@@ -96,7 +100,9 @@ class NativeEngine(Engine):
                 f"the engine 'native' does not take {reason}; take engine='numpy' or 'torch'"
             )
         if evolution.dimensions == 3:
-            return NativeVolumeProcess(evolution, threads=threads, relative_noise=relative_noise)
+            return NativeVolumeProcess(
+                evolution, exact=exact, threads=threads, relative_noise=relative_noise
+            )
         return NativeProcess(
             evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
         )
@@ -246,12 +252,16 @@ class NativeProcess(Process):
 
 
 class NativeVolumeProcess(Process):
-    """A process in three dimensions; no shortcuts are taken.
+    """A process in three dimensions.
+
+    Unless it is ``exact``, its step size is cut to the bound that holds for what is really computed.
 
     Parameters
     ----------
     evolution : Evolution
         The process, with one term for each step.
+    exact : bool
+        Take no shortcuts.
     threads : int, optional
         Number of threads of one call; :func:`thread_count` by default.
     relative_noise : array, optional
@@ -266,10 +276,15 @@ class NativeVolumeProcess(Process):
         self,
         evolution: Evolution,
         *,
+        exact: bool,
         threads: int | None,
         relative_noise: FloatImage | None = None,
         instruction_set: str | None = None,
     ) -> None:
+        self._shortcuts = None if exact else volume_shortcuts(evolution)
+        if self._shortcuts is not None:
+            bound = stable_volume_step_with_shortcuts(evolution, self._shortcuts)
+            evolution = _with_step_times(evolution, min(1.0, bound / plain(evolution.tau)))
         super().__init__(evolution)
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._relative_noise = relative_noise
@@ -309,17 +324,28 @@ class NativeVolumeProcess(Process):
             kind: Any = _native.VolumeProcessFloat64
             if precision == np.float32:
                 kind = _native.VolumeProcessFloat32
-            operator = cast(VolumeGradient, self.evolution.schedule[0][0].derivatives)
-            tolerance, spacing = exact_tolerance(precision), operator.spacing
-            steps = [plain(width) for width in increments(self.evolution.scales)]
-            taps = [
-                [list(discrete_gaussian(width / distance, tolerance)) for width in steps]
-                for distance in spacing
-            ]
-            self._compiled[precision] = kind(
-                tuple(taps), operator.theta, spacing, self._instruction_set
-            )
+            self._compiled[precision] = self._compile(kind, exact_tolerance(precision))
         return self._compiled[precision]
+
+    def _compile(self, kind: Any, tolerance: float) -> Any:
+        operator = cast(VolumeGradient, self.evolution.schedule[0][0].derivatives)
+        theta, spacing, found = operator.theta, operator.spacing, self._shortcuts
+        if found is not None:
+            return kind(
+                found.fine,
+                found.sampling,
+                found.coarse,
+                found.interpolation,
+                theta,
+                spacing,
+                self._instruction_set,
+            )
+        steps = [plain(width) for width in increments(self.evolution.scales)]
+        taps = [
+            [list(discrete_gaussian(width / distance, tolerance)) for width in steps]
+            for distance in spacing
+        ]
+        return kind(tuple(taps), theta, spacing, self._instruction_set)
 
 
 class _NativeState(State):
