@@ -179,6 +179,7 @@ class PyRun {
 
     Index threads() const { return started_->team.workers(); }
     std::size_t done() const { return done_; }
+    std::size_t bytes() const { return started_->memory.size() * sizeof(Real); }
 
   private:
     void check_process() const {
@@ -420,12 +421,17 @@ class PyVolumeProcess {
     std::unique_ptr<PyRun<Real>> start(Volume<Real> image,
                                        const std::vector<std::vector<TermTuple>> &entries,
                                        std::size_t steps, double tau, double pull, int threads,
-                                       const std::optional<CellVolume<Real>> &sensitivity) {
+                                       const std::optional<CellVolume<Real>> &sensitivity,
+                                       const std::optional<CellVolume<Real>> &valid) {
         for (int axis = 0; axis < 4; ++axis)
             if (image.shape(axis) == 0) throw std::invalid_argument("the volume is empty");
         for (int axis = 0; sensitivity && axis < 3; ++axis)
             if (sensitivity->shape(axis) != image.shape(axis + 1) + 1)
                 throw std::invalid_argument("sensitivity is for volumes of another shape");
+        for (int axis = 0; valid && axis < 3; ++axis)
+            if (valid->shape(axis) != image.shape(axis + 1))
+                throw std::invalid_argument("the mask is for volumes of another shape");
+        if (valid && fused_) throw std::invalid_argument("masks are for exact evaluation");
         Schedule schedule = checked_schedule(entries, scales_, steps);
         for (const std::vector<Term> &terms : schedule)
             if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty())
@@ -438,7 +444,8 @@ class PyVolumeProcess {
                 static_cast<Index>(image.shape(2)), static_cast<Index>(image.shape(3))};
             const VolumeStart<Real> begun{shape, image.data(), &started.schedule, tau, pull,
                                           sensitivity ? sensitivity->data() : nullptr,
-                                          &started.team, &started.memory};
+                                          &started.team, &started.memory,
+                                          valid ? valid->data() : nullptr};
             const Steps<Real> &with = isa_.steps(Real());
             started.run = fused_ ? with.fused_volume(*fused_, begun) : with.volume(process_, begun);
         });
@@ -458,7 +465,8 @@ void bind(nb::module_ &m, const char *process, const char *volumes, const char *
         .def("advance", &PyRun<Real>::advance, nb::arg("steps") = 1)
         .def("read", &PyRun<Real>::read, nb::arg("out").noconvert())
         .def_prop_ro("threads", &PyRun<Real>::threads)
-        .def_prop_ro("done", &PyRun<Real>::done);
+        .def_prop_ro("done", &PyRun<Real>::done)
+        .def_prop_ro("bytes", &PyRun<Real>::bytes);
     nb::class_<PyProcess<Real>>(m, process)
         .def(nb::init<Taps, double, bool, std::optional<std::string>>(), nb::arg("taps"),
              nb::arg("theta"), nb::arg("cells"), nb::arg("instruction_set") = nb::none())
@@ -486,7 +494,8 @@ void bind(nb::module_ &m, const char *process, const char *volumes, const char *
              nb::arg("theta"), nb::arg("spacing"), nb::arg("instruction_set") = nb::none())
         .def("start", &PyVolumeProcess<Real>::start, nb::arg("image"), nb::arg("schedule"),
              nb::arg("steps"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads") = 1,
-             nb::arg("sensitivity") = nb::none(), nb::keep_alive<0, 1>());
+             nb::arg("sensitivity") = nb::none(), nb::arg("valid") = nb::none(),
+             nb::keep_alive<0, 1>());
 }
 
 }  // namespace

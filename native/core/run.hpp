@@ -31,7 +31,7 @@ struct ExactProcess {
 
 // Exact evaluation in three dimensions. Axes are in the order slices, rows, columns.
 struct VolumeProcess {
-    Taps taps[3];  // kernels along each axis, from each scale to the next
+    Taps taps[3];  // kernels along each axis, from each scale to the next, or polynomials
     double theta;
     double spacing[3];
 };
@@ -86,6 +86,9 @@ struct VolumeStart {
     const Real *local;  // factors of J at the cells, or nullptr
     Executor *executor;
     Buffer<Real> *memory;
+    // One at valid voxels and zero at others, or nullptr. With it, kernels are coefficients of
+    // polynomials, the same for all axes, and shortcuts are not for it.
+    const Real *valid = nullptr;
 };
 
 // Derivatives of all numbers of a process in some parameters.

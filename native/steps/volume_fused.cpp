@@ -351,8 +351,8 @@ class FusedVolumeRun final : public Run<Real> {
                     scratch.rows[4 * n + k] = kept_row(smoothed_[n / s_.channels], n % s_.channels,
                                                        slices[k / 2], rows[k % 2]);
             const Real *local = local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
-            couple_row(*term_, scales, s_.channels, scratch.rows.data(), local, s_.width, numbers_[0],
-                       scratch.frame);
+            couple_row<Real>(*term_, scales, s_.channels, scratch.rows.data(), local, nullptr,
+                             s_.width, numbers_[0], scratch.frame);
             for (Index n = 0; n < planes; ++n) {
                 const Index i = n / s_.channels;
                 if (!has_flow(i)) continue;
@@ -364,7 +364,8 @@ class FusedVolumeRun final : public Run<Real> {
                 }
                 const auto fluxes = term_->tensor ? volume_flux_row<Real, true, Accuracy::shortcut>
                                                   : volume_flux_row<Real, false, Accuracy::shortcut>;
-                fluxes(scratch.rows.data() + 4 * n, scratch.frame, s_.width, numbers_[i], flows);
+                fluxes(scratch.rows.data() + 4 * n, scratch.frame, nullptr, s_.width, numbers_[i],
+                       flows);
             }
         }
     }

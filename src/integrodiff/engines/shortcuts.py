@@ -116,7 +116,7 @@ class VolumeShortcuts:
 
 @lru_cache(maxsize=32)
 def volume_shortcuts(evolution: Evolution) -> VolumeShortcuts | None:
-    """Return how to take shortcuts for a process in three dimensions, or None if kernels are long."""
+    """Return how to take shortcuts for a process in three dimensions; None if kernels are long."""
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
     if count == 0:
@@ -128,7 +128,9 @@ def volume_shortcuts(evolution: Evolution) -> VolumeShortcuts | None:
         halved = count < len(scales) and widths[count] >= COARSE
         fine.append(
             tuple(
-                discrete_gaussian(width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION)
+                discrete_gaussian(
+                    width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION
+                )
                 for width in widths[:count]
             )
         )

@@ -180,9 +180,7 @@ def _stable_step_of_one_shape(evolution: Evolution, shape: tuple[int, ...]) -> f
     return 2 / largest if largest > 0 else float("inf")
 
 
-def _largest_on_grid(
-    evolution: Evolution, terms: Sequence[Term], shape: tuple[int, ...]
-) -> float:
+def _largest_on_grid(evolution: Evolution, terms: Sequence[Term], shape: tuple[int, ...]) -> float:
     """Return the largest eigenvalue of one entry of the schedule, for volumes of one shape."""
     decays = [2 * plain(scale) ** 2 for scale in evolution.scales]
     symbols = [_volume_symbol(term) for term in terms]
