@@ -38,7 +38,8 @@ class Step:
     number, total : int
         Number of completed steps and of all steps, summed over planes and groups of samples.
     plane : int
-        Index of the plane that was advanced, from zero; of a volume, that of its first slice.
+        Index of the plane that was advanced, from zero; of a volume or a block of it, that of its
+        first slice.
     """
 
     number: int
@@ -48,6 +49,8 @@ class Step:
 
     def image(self) -> FloatImage:
         """Return the current plane, or volume, as floating point, in grey levels of the input.
+
+        Of a volume in blocks it is the present block with the slices around it.
 
         It is computed only by this call, so a callback that just counts steps costs nothing. Call
         it inside the callback: the next step changes the state.
