@@ -181,6 +181,7 @@ class PyRun {
 
     Index threads() const { return started_->team.workers(); }
     std::size_t done() const { return done_; }
+    std::size_t bytes() const { return started_->memory.size() * sizeof(Real); }
 
   private:
     void check_process() const {
@@ -388,15 +389,55 @@ class PyVolumeProcess {
         }
     }
 
+    // With shortcuts. An axis without kernels to the coarse grid is not halved.
+    PyVolumeProcess(const std::tuple<Taps, Taps, Taps> &fine, const Taps &sampling,
+                    const std::tuple<Taps, Taps, Taps> &coarse, const Taps &interpolation,
+                    double theta, const std::tuple<double, double, double> &spacing,
+                    const std::optional<std::string> &isa)
+        : process_{{}, theta, {std::get<0>(spacing), std::get<1>(spacing), std::get<2>(spacing)}},
+          isa_(instruction_set_of(isa)),
+          scales_(std::get<0>(fine).size() + std::get<0>(coarse).size()) {
+        FusedVolumeProcess found{{std::get<0>(fine), std::get<1>(fine), std::get<2>(fine)},
+                                 {},
+                                 {},
+                                 {std::get<0>(coarse), std::get<1>(coarse), std::get<2>(coarse)},
+                                 {},
+                                 theta,
+                                 {}};
+        if (sampling.size() != 3 || interpolation.size() != 3)
+            throw std::invalid_argument("every axis needs kernels to the coarse grid, or none");
+        for (int axis = 0; axis < 3; ++axis) {
+            found.spacing[axis] = process_.spacing[axis];
+            found.halved[axis] = !sampling[axis].empty();
+            found.sampling[axis] = sampling[axis];
+            found.interpolation[axis] = interpolation[axis];
+            check_kernels(found.fine[axis], longest_radius + 1);
+            check_kernels(found.coarse[axis], longest_radius + 1);
+            if (found.fine[axis].empty() || found.fine[axis].size() != found.fine[0].size() ||
+                found.coarse[axis].size() != found.coarse[0].size() || !(found.spacing[axis] > 0))
+                throw std::invalid_argument("every axis needs all scales, and a positive spacing");
+            if (sampling[axis].empty() != interpolation[axis].empty() ||
+                sampling[axis].size() > static_cast<std::size_t>(longest_half_kernel) ||
+                interpolation[axis].size() > static_cast<std::size_t>(longest_half_kernel))
+                throw std::invalid_argument("kernels to the coarse grid are missing or too long");
+        }
+        fused_ = std::move(found);
+    }
+
     std::unique_ptr<PyRun<Real>> start(Volume<Real> image,
                                        const std::vector<std::vector<TermTuple>> &entries,
                                        std::size_t steps, double tau, double pull, int threads,
-                                       const std::optional<CellVolume<Real>> &sensitivity) {
+                                       const std::optional<CellVolume<Real>> &sensitivity,
+                                       const std::optional<CellVolume<Real>> &valid) {
         for (int axis = 0; axis < 4; ++axis)
             if (image.shape(axis) == 0) throw std::invalid_argument("the volume is empty");
         for (int axis = 0; sensitivity && axis < 3; ++axis)
             if (sensitivity->shape(axis) != image.shape(axis + 1) + 1)
                 throw std::invalid_argument("sensitivity is for volumes of another shape");
+        for (int axis = 0; valid && axis < 3; ++axis)
+            if (valid->shape(axis) != image.shape(axis + 1))
+                throw std::invalid_argument("the mask is for volumes of another shape");
+        if (valid && fused_) throw std::invalid_argument("masks are for exact evaluation");
         Schedule schedule = checked_schedule(entries, scales_, steps);
         for (const std::vector<Term> &terms : schedule)
             if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty() ||
@@ -410,13 +451,16 @@ class PyVolumeProcess {
                 static_cast<Index>(image.shape(2)), static_cast<Index>(image.shape(3))};
             const VolumeStart<Real> begun{shape, image.data(), &started.schedule, tau, pull,
                                           sensitivity ? sensitivity->data() : nullptr,
-                                          &started.team, &started.memory};
-            started.run = isa_.steps(Real()).volume(process_, begun);
+                                          &started.team, &started.memory,
+                                          valid ? valid->data() : nullptr};
+            const Steps<Real> &with = isa_.steps(Real());
+            started.run = fused_ ? with.fused_volume(*fused_, begun) : with.volume(process_, begun);
         });
     }
 
   private:
     const VolumeProcess process_;
+    std::optional<FusedVolumeProcess> fused_;
     const InstructionSet &isa_;
     const std::size_t scales_;
     std::shared_ptr<Pool<Real>> pool_ = std::make_shared<Pool<Real>>();
@@ -428,7 +472,8 @@ void bind(nb::module_ &m, const char *process, const char *volumes, const char *
         .def("advance", &PyRun<Real>::advance, nb::arg("steps") = 1)
         .def("read", &PyRun<Real>::read, nb::arg("out").noconvert())
         .def_prop_ro("threads", &PyRun<Real>::threads)
-        .def_prop_ro("done", &PyRun<Real>::done);
+        .def_prop_ro("done", &PyRun<Real>::done)
+        .def_prop_ro("bytes", &PyRun<Real>::bytes);
     nb::class_<PyProcess<Real>>(m, process)
         .def(nb::init<Taps, double, bool, std::optional<std::string>>(), nb::arg("taps"),
              nb::arg("theta"), nb::arg("cells"), nb::arg("instruction_set") = nb::none())
@@ -450,9 +495,14 @@ void bind(nb::module_ &m, const char *process, const char *volumes, const char *
                       std::optional<std::string>>(),
              nb::arg("taps"), nb::arg("theta"), nb::arg("spacing"),
              nb::arg("instruction_set") = nb::none())
+        .def(nb::init<std::tuple<Taps, Taps, Taps>, Taps, std::tuple<Taps, Taps, Taps>, Taps, double,
+                      std::tuple<double, double, double>, std::optional<std::string>>(),
+             nb::arg("fine"), nb::arg("sampling"), nb::arg("coarse"), nb::arg("interpolation"),
+             nb::arg("theta"), nb::arg("spacing"), nb::arg("instruction_set") = nb::none())
         .def("start", &PyVolumeProcess<Real>::start, nb::arg("image"), nb::arg("schedule"),
              nb::arg("steps"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads") = 1,
-             nb::arg("sensitivity") = nb::none(), nb::keep_alive<0, 1>());
+             nb::arg("sensitivity") = nb::none(), nb::arg("valid") = nb::none(),
+             nb::keep_alive<0, 1>());
 }
 
 }  // namespace

@@ -210,14 +210,37 @@ bool check_all(const Case &c) {
 
 // ---- volumes ----
 
+enum class VolumeKind { exact, masked, fused, thick };
+
+// Kernels with shortcuts: two fine scales and two coarse ones, the slices halved or not.
+FusedVolumeProcess fused_volume(bool halved) {
+    FusedVolumeProcess process{};
+    process.theta = 0.15;
+    for (int axis = 0; axis < 3; ++axis) {
+        process.spacing[axis] = axis == 0 && !halved ? 3.0 : 1.0;
+        process.fine[axis] = {gaussian(0.4, 0), gaussian(2.0, 0)};
+        process.coarse[axis] = kernels(2);
+        process.halved[axis] = halved || axis > 0;
+        if (!process.halved[axis]) continue;
+        process.sampling[axis] = gaussian(2.5, 0.5);
+        process.interpolation[axis] = gaussian(1.0, 0.5);
+    }
+    return process;
+}
+
 // A volume after all steps, and whether they allocated anything.
 template <class Real>
-Outcome<Real> run_volume(const InstructionSet *isa, const VolumeShape &s, const Schedule &schedule,
-                         Executor &executor, const Pixels<Real> &image, const Real *local,
-                         Buffer<Real> &memory) {
+Outcome<Real> run_volume(const InstructionSet *isa, VolumeKind kind, const VolumeShape &s,
+                         const Schedule &schedule, Executor &executor, const Pixels<Real> &image,
+                         const Real *local, const Real *valid, Buffer<Real> &memory) {
     const VolumeProcess process{{kernels(4), kernels(4), kernels(4)}, 0.15, {2.0, 1.0, 1.3}};
-    const VolumeStart<Real> start{s, image.data(), &schedule, 0.01, 0.01, local, &executor, &memory};
-    const auto found = isa->steps(Real()).volume(process, start);
+    const FusedVolumeProcess fused = fused_volume(kind == VolumeKind::fused);
+    const VolumeStart<Real> start{s,     image.data(), &schedule, 0.01, 0.01,
+                                  local, &executor,    &memory,
+                                  kind == VolumeKind::masked ? valid : nullptr};
+    const Steps<Real> &with = isa->steps(Real());
+    const bool shortcuts = kind == VolumeKind::fused || kind == VolumeKind::thick;
+    const auto found = shortcuts ? with.fused_volume(fused, start) : with.volume(process, start);
     Outcome<Real> outcome;
     outcome.allocated = -allocations;
     for (std::size_t k = 0; k < steps; ++k) found->advance(k);
@@ -228,22 +251,26 @@ Outcome<Real> run_volume(const InstructionSet *isa, const VolumeShape &s, const 
 }
 
 template <class Real>
-bool check_volume(const InstructionSet *isa, const VolumeShape &s, bool tensor) {
+bool check_volume(const InstructionSet *isa, VolumeKind kind, const VolumeShape &s, bool tensor) {
     const Schedule schedule{{term_of(1, tensor, 4)}};
     const Pixels<Real> image = noise<Real>({s.channels * s.slices, s.height, s.width});
     const Pixels<Real> local = plane<Real>((s.slices + 1) * (s.height + 1), s.width + 1);
+    Pixels<Real> valid(static_cast<std::size_t>(s.slices * s.height * s.width), Real(1));
+    for (std::size_t k = 3; k < valid.size(); k += 7) valid[k] = 0;
     Serial serial;
     Team three(3);
     Buffer<Real> memory, other;
-    const auto alone = run_volume(isa, s, schedule, serial, image, local.data(), memory);
-    const auto shared = run_volume(isa, s, schedule, three, image, local.data(), other);
+    const auto run = [&](Executor &executor, Buffer<Real> &of) {
+        return run_volume(isa, kind, s, schedule, executor, image, local.data(), valid.data(), of);
+    };
+    const auto alone = run(serial, memory), shared = run(three, other);
     bool good = alone.allocated == 0;
     for (std::size_t k = 0; k < image.size(); ++k)
         good = good && std::isfinite(alone.image[k]) && alone.image[k] == shared.image[k];
     if (!good)
-        std::printf("%s, volume, %zu bytes fails on %td x %td x %td x %td; %ld allocations\n",
-                    isa->name, sizeof(Real), s.channels, s.slices, s.height, s.width,
-                    alone.allocated);
+        std::printf("%s, volume %d, %zu bytes fails on %td x %td x %td x %td; %ld allocations\n",
+                    isa->name, static_cast<int>(kind), sizeof(Real), s.channels, s.slices, s.height,
+                    s.width, alone.allocated);
     return good;
 }
 
@@ -311,11 +338,13 @@ int main(int count, char **arguments) {
                 }
         }
         for (const VolumeShape &shape : {VolumeShape{1, 1, 1, 1}, VolumeShape{1, 3, 1, 2},
-                                         VolumeShape{2, 5, 9, 16}, VolumeShape{1, 7, 20, 33}})
-            for (const bool tensor : {true, false}) {
-                good &= check_volume<float>(isa, shape, tensor);
-                good &= check_volume<double>(isa, shape, tensor);
-            }
+                                         VolumeShape{2, 5, 9, 16}, VolumeShape{1, 31, 20, 33}})
+            for (const bool tensor : {true, false})
+                for (const VolumeKind kind : {VolumeKind::exact, VolumeKind::masked,
+                                              VolumeKind::fused, VolumeKind::thick}) {
+                    good &= check_volume<float>(isa, kind, shape, tensor);
+                    good &= check_volume<double>(isa, kind, shape, tensor);
+                }
         good &= check_subnormals<float>(isa);
         good &= check_subnormals<double>(isa);
         std::printf("%s: %s\n", isa->name, good ? "all good" : "FAILED");

@@ -8,6 +8,7 @@
 #include "../steps/fused.cpp"
 #include "../steps/tangents.cpp"
 #include "../steps/volume.cpp"
+#include "../steps/volume_fused.cpp"
 
 #if defined(_GLIBCXX_THREAD) || defined(_GLIBCXX_MUTEX) || defined(_GLIBCXX_CONDITION_VARIABLE) || \
     defined(_LIBCPP_THREAD) || defined(_LIBCPP_MUTEX) || defined(_LIBCPP_CONDITION_VARIABLE)

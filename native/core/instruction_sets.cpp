@@ -22,7 +22,8 @@ bool has_avx512() {
 #endif
 
 #define INTEGRODIFF_STEPS(isa, real) \
-    {isa::exact_run<real>, isa::fused_run<real>, isa::tangent_run<real>, isa::volume_run<real>}
+    {isa::exact_run<real>, isa::fused_run<real>, isa::tangent_run<real>, isa::volume_run<real>, \
+     isa::fused_volume_run<real>}
 #define INTEGRODIFF_ENTRY(isa, test) \
     {#isa, test, INTEGRODIFF_STEPS(isa, float), INTEGRODIFF_STEPS(isa, double)}
 

@@ -16,6 +16,9 @@
     template <class Real>                                                                        \
     std::unique_ptr<Run<Real>> volume_run(const VolumeProcess &process,                          \
                                           const VolumeStart<Real> &start);                       \
+    template <class Real>                                                                        \
+    std::unique_ptr<Run<Real>> fused_volume_run(const FusedVolumeProcess &process,               \
+                                                const VolumeStart<Real> &start);                 \
     }
 
 namespace integrodiff {
@@ -34,6 +37,8 @@ struct Steps {
     std::unique_ptr<Run<Real>> (*tangents)(const ExactProcess &, const ParameterSlopes &,
                                            const Start<Real> &);
     std::unique_ptr<Run<Real>> (*volume)(const VolumeProcess &, const VolumeStart<Real> &);
+    std::unique_ptr<Run<Real>> (*fused_volume)(const FusedVolumeProcess &,
+                                               const VolumeStart<Real> &);
 };
 
 struct InstructionSet {

@@ -31,7 +31,7 @@ struct ExactProcess {
 
 // Exact evaluation in three dimensions. Axes are in the order slices, rows, columns.
 struct VolumeProcess {
-    Taps taps[3];  // kernels along each axis, from each scale to the next
+    Taps taps[3];  // kernels along each axis, from each scale to the next, or polynomials
     double theta;
     double spacing[3];
 };
@@ -48,6 +48,19 @@ struct FusedProcess {
     Taps coarse;                        // from there to the first coarse scale, and to each next
     std::vector<double> interpolation;  // half of the even kernel from a coarse scale to the pixels
     double theta;
+};
+
+// The same with shortcuts: scales on the voxels, each from the volume itself, and others on a coarse
+// grid. Its numbers are for the fine and then the coarse scales. An axis with thick slices is not
+// halved, and has no kernels to the coarse grid and from there.
+struct FusedVolumeProcess {
+    Taps fine[3];
+    bool halved[3];
+    std::vector<double> sampling[3];
+    Taps coarse[3];
+    std::vector<double> interpolation[3];
+    double theta;
+    double spacing[3];
 };
 
 // What a run starts from. Image, sensitivity and distances are copied; the rest outlives the run.
@@ -74,6 +87,9 @@ struct VolumeStart {
     const Real *local;  // factors of J at the cells, or nullptr
     Executor *executor;
     Buffer<Real> *memory;
+    // One at valid voxels and zero at others, or nullptr. With it, kernels are coefficients of
+    // polynomials, the same for all axes, and shortcuts are not for it.
+    const Real *valid = nullptr;
 };
 
 // Derivatives of all numbers of a process in some parameters.

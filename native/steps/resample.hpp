@@ -59,15 +59,20 @@ class Resampler {
     void interpolate(const Real *plane, const Shape &s, Index left, Index y,
                      const HalfKernel<Real> &kernel, Real *out) {
         const Index stride = padded_width<Real>((s.width + 1) / 2);
-        const Index count = whole_vectors<Real>(half_), reach = kernel.size() / 2 + 1;
+        const Index count = whole_vectors<Real>(half_);
         combine(
             [&](Index k) {
                 const Index row = reflect_coarse(y / 2 + kernel.offset(k, y % 2 == 1), s.height);
                 return plane + row * stride + left / 2;
             },
             kernel, count, mixed_);
-        reflect_coarse_margins(mixed_, columns_, reach);
-        combine_both(mixed_, kernel, count, first_, second_);
+        expand_row(mixed_, kernel, out);
+    }
+
+    // Pixels in one row from its samples, which get margins.
+    void expand_row(Real *samples, const HalfKernel<Real> &kernel, Real *out) {
+        reflect_coarse_margins(samples, columns_, kernel.size() / 2 + 1);
+        combine_both(samples, kernel, whole_vectors<Real>(half_), first_, second_);
         for (Index j = 0; j < half_; ++j) {
             out[2 * j] = first_[j];
             out[2 * j + 1] = second_[j];
@@ -92,7 +97,7 @@ class Resampler {
 
     static Index pixels_around(const HalfKernel<Real> &kernel) { return kernel.size() + 3; }
 
-  private:
+    // The sum of rows at(k), each with its tap; `count` numbers in pairs of vectors.
     template <class At>
     static void combine(const At &at, const HalfKernel<Real> &kernel, Index count, Real *out) {
         const Real *from[longest_half_kernel];
@@ -110,6 +115,7 @@ class Resampler {
         }
     }
 
+  private:
     // The first and the second pixels of all pairs; they take the same samples in reverse order.
     static void combine_both(const Real *row, const HalfKernel<Real> &kernel, Index count,
                              Real *first, Real *second) {

@@ -29,8 +29,11 @@ class VolumeRun final : public Run<Real> {
           present_(scales_),
           flows_(2 * scales_ * s_.channels),
           scratch_(executor_.workers()) {
+        double rate = 0;
+        for (const double h : process.spacing) rate += 2 / (h * h);
         for (int axis = 0; axis < 3; ++axis) {
             spacing_[axis] = process.spacing[axis];
+            weights_[axis] = static_cast<Real>(1 / (rate * spacing_[axis] * spacing_[axis]));
             kernels_[axis] = kernels_of<Real>(process.taps[axis]);
             for (const Kernel<Real> &kernel : kernels_[axis])
                 longest_ = std::max(longest_, kernel.radius);
@@ -44,6 +47,7 @@ class VolumeRun final : public Run<Real> {
         copy_in(start.image, s_.channels * s_.slices, s_.height, s_.width, image_);
         if (original_) copy_in(start.image, s_.channels * s_.slices, s_.height, s_.width, original_);
         if (local_) copy_in(start.local, s_.slices + 1, s_.height + 1, s_.width + 1, local_);
+        if (valid_) copy_in(start.valid, s_.slices, s_.height, s_.width, valid_);
     }
 
     void advance(std::size_t step) override {
@@ -96,6 +100,7 @@ class VolumeRun final : public Run<Real> {
     struct Scratch {
         Real *lines = nullptr;  // a slice, or all slices of a row
         Real *mixed = nullptr;  // a row with margins
+        Real *known = nullptr;  // one at the cells of a row whose voxels are all valid
         Real *frame[frame_numbers] = {};
         std::vector<const Real *> pointers, rows;
     };
@@ -109,10 +114,16 @@ class VolumeRun final : public Run<Real> {
         if (pull_ != 0) original_ = take(rows);
         for (Real *&smoothed : smoothed_) smoothed = take(rows);
         if (start.local) local_ = take((s_.slices + 1) * (s_.height + 1));
+        if (start.valid) {
+            valid_ = take(s_.slices * s_.height);
+            here_ = take(rows);
+            before_ = take(rows);
+        }
         for (Real *&flow : flows_) flow = take(s_.height);
         for (Scratch &scratch : scratch_) {
             scratch.lines = take(std::max(s_.slices, s_.height));
             scratch.mixed = arena.take(s_.width + 2 * longest_ + 4 * lanes<Real>, longest_);
+            scratch.known = arena.take(stride_);
             for (Real *&row : scratch.frame) row = arena.take(stride_);
         }
         if (!image_) return;
@@ -131,6 +142,7 @@ class VolumeRun final : public Run<Real> {
 
     // Smooth `in`, to which `more` is added if there is any; `out` may be one of them.
     void blur(const Real *in, const Real *more, Real *out, Index scale) {
+        if (valid_) return walk(in, more, out, kernels_[0][scale].taps);
         const Index count = whole_vectors<Real>(s_.width);
         const Kernel<Real> &across = kernels_[1][scale], &along = kernels_[2][scale];
         executor_.pieces(s_.channels * s_.slices, [&](Index slice, Index worker) {
@@ -178,6 +190,70 @@ class VolumeRun final : public Run<Real> {
             kernel.taps.data(), kernel.radius, count, out);
     }
 
+    // ---- invalid voxels ----
+
+    // The blur around invalid voxels, as in integrodiff/stages/domain.py; `taps` are the coefficients
+    // of the Chebyshev polynomials.
+    void walk(const Real *in, const Real *more, Real *out, const std::vector<Real> &taps) {
+        const Index rows = s_.channels * s_.slices * s_.height;
+        executor_.rows(rows, [&](Index first, Index last, Index) {
+            for (Index n = first * stride_; n < last * stride_; n += stride_)
+                for (Index x = n; x < n + s_.width; ++x) {
+                    here_[x] = more ? in[x] + more[x] : in[x];
+                    out[x] = taps[0] * here_[x];
+                }
+        });
+        for (std::size_t k = 1; k < taps.size(); ++k) {
+            executor_.rows(rows, [&](Index first, Index last, Index) {
+                for (Index n = first; n < last; ++n) walk_row(n, k == 1, taps[k], out + n * stride_);
+            });
+            std::swap(here_, before_);
+        }
+        executor_.rows(rows, [&](Index first, Index last, Index) {
+            for (Index n = first; n < last; ++n) reflect_margins(out + n * stride_, s_.width, 1);
+        });
+    }
+
+    // One row of the next polynomial, in place of the one before the last, added to `out`. Margins
+    // are not valid, so that no edge leads there.
+    void walk_row(Index n, bool first, Real tap, Real *out) {
+        const Index y = n % s_.height, z = n / s_.height % s_.slices;
+        const Real *row = here_ + n * stride_, *valid = valid_ + (z * s_.height + y) * stride_;
+        const Index steps[3] = {slice_, stride_, 1};
+        Real *const next = before_ + n * stride_;
+        for (Index x = 0; x < s_.width; x += lanes<Real>) {
+            const Packed<Real> here = load(row + x), mine = load(valid + x);
+            Packed<Real> walked = here;
+            const auto along = [&](Index to, Real weight) {
+                const Packed<Real> edge = weight * (mine * load(valid + x + to));
+                walked = multiply_add(edge, load(row + x + to) - here, walked);
+            };
+            for (int axis = 0; axis < 3; ++axis) {
+                const bool begins = axis == 0 ? z == 0 : axis == 1 && y == 0;
+                const bool ends = axis == 0 ? z + 1 == s_.slices : axis == 1 && y + 1 == s_.height;
+                if (!begins) along(-steps[axis], weights_[axis]);
+                if (!ends) along(steps[axis], weights_[axis]);
+            }
+            if (!first) walked = 2 * walked - load(next + x);
+            store(next + x, walked);
+            store(out + x, multiply_add(broadcast(tap), walked, load(out + x)));
+        }
+        // What was computed beyond the row is no part of the volume.
+        std::fill(next + s_.width, next + whole_vectors<Real>(s_.width), Real(0));
+    }
+
+    // Which cells of a row have valid voxels alone. The first and the last lie on the border.
+    void find_known(const Index *slices, const Index *rows, Real *known) const {
+        std::fill(known, known + s_.width + 1, Real(1));
+        for (int k = 0; k < 4; ++k) {
+            const Real *valid = valid_ + slices[k / 2] * slice_ + rows[k % 2] * stride_;
+            for (Index x = 0; x < s_.width; ++x) {
+                known[x] *= valid[x];
+                known[x + 1] *= valid[x];
+            }
+        }
+    }
+
     // ---- fluxes ----
 
     // The flow of slice z is collected here while the layers on both of its sides are computed.
@@ -214,7 +290,11 @@ class VolumeRun final : public Run<Real> {
             for (int k = 0; k < 4; ++k)
                 scratch.rows[4 * n + k] = smoothed_[n / s_.channels] + n % s_.channels * volume_ +
                                           slices[k / 2] * slice_ + rows[k % 2] * stride_;
-        couple(term, z, y, scratch);
+        const Real *local = local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
+        const Real *known = valid_ ? scratch.known : nullptr;
+        if (known) find_known(slices, rows, scratch.known);
+        couple_row(term, scales_, s_.channels, scratch.rows.data(), local, known, s_.width,
+                   numbers_[0], scratch.frame);
         for (Index n = 0; n < planes; ++n) {
             const Index i = n / s_.channels, c = n % s_.channels;
             if (!present_[i]) continue;
@@ -224,28 +304,9 @@ class VolumeRun final : public Run<Real> {
                 const bool mine = slice >= 0 && slice < s_.slices && row >= first && row < last;
                 flows[k] = mine ? flow_of(i, c, slice) + row * stride_ : nullptr;
             }
-            const auto fluxes = term.tensor ? volume_flux_row<Real, true> : volume_flux_row<Real, false>;
-            fluxes(scratch.rows.data() + 4 * n, scratch.frame, s_.width, numbers_[i], flows);
-        }
-    }
-
-    void couple(const Term &term, Index z, Index y, Scratch &scratch) {
-        const Real *local = local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
-        // Of the entries of J, by the spacing; the coefficients are four times too large.
-        const VolumeNumbers<Real> &h = numbers_[0];
-        const Real share = static_cast<Real>(1.0 / (16 * s_.channels));
-        for (Index x = 0; x <= s_.width; x += lanes<Real>) {
-            Symmetric<Real> j;
-            for (Index n = 0; n < scales_ * s_.channels; ++n) {
-                const double weight = term.coupling_weights[n / s_.channels];
-                if (weight != 0)
-                    j.add(VolumeCell<Real>(scratch.rows.data() + 4 * n, x),
-                          static_cast<Real>(weight));
-            }
-            const Packed<Real> factor = local ? share * load(local + x) : broadcast(share);
-            j.xx *= h.xx * factor, j.xy *= h.xy * factor, j.xz *= h.xz * factor;
-            j.yy *= h.yy * factor, j.yz *= h.yz * factor, j.zz *= h.zz * factor;
-            store_frame(j, term.tensor, scratch.frame, x);
+            const auto fluxes = term.tensor ? volume_flux_row<Real, true, Accuracy::full>
+                                            : volume_flux_row<Real, false, Accuracy::full>;
+            fluxes(scratch.rows.data() + 4 * n, scratch.frame, known, s_.width, numbers_[i], flows);
         }
     }
 
@@ -258,7 +319,10 @@ class VolumeRun final : public Run<Real> {
     Executor &executor_;
     std::vector<Kernel<Real>> kernels_[3];  // along slices, rows and columns, for each scale
     Index longest_ = 0;
+    Real weights_[3];  // of the edges along each axis
     Real *image_ = nullptr, *original_ = nullptr, *change_ = nullptr, *local_ = nullptr;
+    // Of a volume with invalid voxels: one at the valid ones, and polynomials of the walk.
+    Real *valid_ = nullptr, *here_ = nullptr, *before_ = nullptr;
     std::vector<Real *> smoothed_;  // of each scale
     std::vector<bool> present_;     // scales that have a flow
     std::vector<Real *> flows_;     // of two slices, for each scale and channel

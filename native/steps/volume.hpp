@@ -215,16 +215,18 @@ struct VolumeNumbers {
           triple(static_cast<Real>((3 - 12 * theta + 16 * theta * theta) / 6)) {}
 };
 
-// The fluxes of a vector of cells. `cell` has their coefficients.
-template <class Real, bool tensor>
-inline VolumeFlux<Real> volume_flux(const VolumeCell<Real> &cell, Real *const *frame, Index at,
-                                    const VolumeNumbers<Real> &n) {
+// The fluxes of a vector of cells. `cell` has their coefficients; `known` is zero at the cells that are
+// left out, or null.
+template <class Real, bool tensor, Accuracy accuracy>
+inline VolumeFlux<Real> volume_flux(const VolumeCell<Real> &cell, Real *const *frame,
+                                    const Real *known, Index at, const VolumeNumbers<Real> &n) {
     using V = Packed<Real>;
     Symmetric<Real> d;
-    const V first = n.factor * gate_of<Real, Accuracy::full>(n.rate, load(frame[0] + at));
+    const V factor = known ? n.factor * load(known + at) : broadcast(n.factor);
+    const V first = factor * gate_of<Real, accuracy>(n.rate, load(frame[0] + at));
     if constexpr (tensor) {
-        const V a = n.factor * gate_of<Real, Accuracy::full>(n.rate, load(frame[1] + at)) - first;
-        const V b = n.factor * gate_of<Real, Accuracy::full>(n.rate, load(frame[2] + at)) - first;
+        const V a = factor * gate_of<Real, accuracy>(n.rate, load(frame[1] + at)) - first;
+        const V b = factor * gate_of<Real, accuracy>(n.rate, load(frame[2] + at)) - first;
         const V ax = load(frame[3] + at), ay = load(frame[4] + at), az = load(frame[5] + at);
         const V bx = load(frame[6] + at), by = load(frame[7] + at), bz = load(frame[8] + at);
         const V aax = a * ax, aay = a * ay, bbx = b * bx, bby = b * by;
@@ -253,11 +255,12 @@ inline VolumeFlux<Real> volume_flux(const VolumeCell<Real> &cell, Real *const *f
 }
 
 // Fluxes of a row of cells, added to the rows of voxels around it. A row that is null gets nothing.
-template <class Real, bool tensor>
-void volume_flux_row(const Real *const *rows, Real *const *frame, Index width,
+template <class Real, bool tensor, Accuracy accuracy>
+void volume_flux_row(const Real *const *rows, Real *const *frame, const Real *known, Index width,
                      const VolumeNumbers<Real> &numbers, Real *const *flows) {
     const auto at = [&](Index x) {
-        return volume_flux<Real, tensor>(VolumeCell<Real>(rows, x), frame, x, numbers);
+        return volume_flux<Real, tensor, accuracy>(VolumeCell<Real>(rows, x), frame, known, x,
+                                                    numbers);
     };
     VolumeFlux<Real> here = at(0);
     for (Index x = 0; x < width; x += lanes<Real>) {
@@ -267,6 +270,31 @@ void volume_flux_row(const Real *const *rows, Real *const *frame, Index width,
                 store(flows[k] + x, load(flows[k] + x) +
                                         (here.right[k] + shifted<Real>(here.left[k], next.left[k])));
         here = next;
+    }
+}
+
+// The structure tensor of a row of cells, and its frame. `rows` has four rows of voxels for each
+// scale and channel; `local` has factors of J, `known` is zero at the cells that are left out, and both
+// may be null.
+template <class Real>
+void couple_row(const Term &term, Index scales, Index channels, const Real *const *rows,
+                const Real *local, const Real *known, Index width, const VolumeNumbers<Real> &h,
+                Real *const *frame) {
+    // The coefficients are four times too large.
+    const Real share = static_cast<Real>(1.0 / static_cast<double>(16 * channels));
+    for (Index x = 0; x <= width; x += lanes<Real>) {
+        Symmetric<Real> j;
+        for (Index i = 0; i < scales; ++i) {
+            const Real weight = static_cast<Real>(term.coupling_weights[i]);
+            if (weight == 0) continue;
+            for (Index n = i * channels; n < (i + 1) * channels; ++n)
+                j.add(VolumeCell<Real>(rows + 4 * n, x), weight);
+        }
+        Packed<Real> factor = local ? share * load(local + x) : broadcast(share);
+        if (known) factor *= load(known + x);
+        j.xx *= h.xx * factor, j.xy *= h.xy * factor, j.xz *= h.xz * factor;
+        j.yy *= h.yy * factor, j.yz *= h.yz * factor, j.zz *= h.zz * factor;
+        store_frame(j, term.tensor, frame, x);
     }
 }
 

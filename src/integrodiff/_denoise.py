@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.arrays import ArrayImage, array_image
+from integrodiff.blocks import Block, blocks, halo
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Process, get_engine, get_engine_for
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
-from integrodiff.pipeline import Pipeline, StepCallback
+from integrodiff.pipeline import Pipeline, StepCallback, volume_bytes
 from integrodiff.request import (
     Level,
     Noise,
@@ -27,6 +28,7 @@ from integrodiff.request import (
     ResolvedRequest,
     Sigma,
     Source,
+    computing_dtype,
     resolve,
 )
 from integrodiff.validity import Mask
@@ -48,6 +50,7 @@ def denoise(
     as_float: bool = False,
     exact: bool = False,
     threads: int | None = None,
+    max_memory: int | str | None = None,
     mask: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
     callback: StepCallback | None = None,
@@ -116,6 +119,11 @@ def denoise(
     threads : int, optional
         Number of threads of the engine ``native``. By default the environment variable
         ``INTEGRODIFF_THREADS``, or one per processor.
+    max_memory : int or str, optional
+        Limit in bytes, or a text such as ``"2G"``, for the memory that a volume takes beside
+        ``image`` and the result. A volume that takes more is denoised in blocks of slices that
+        overlap; the result differs by less than 0.05 grey levels on the scale [0, 255]. For the
+        engine ``native``. Images take the memory of one plane, and are not divided.
     mask : array of bool, optional
         True at valid pixels: in the shape of the image without its axis S, or one that broadcasts
         to it, or rows and columns alone. Invalid pixels come back as they were and influence
@@ -191,6 +199,7 @@ def denoise(
         as_float=as_float,
         exact=exact,
         threads=threads,
+        max_memory=max_memory,
     )
     return denoiser(image, mask=mask, out=out, callback=callback)
 
@@ -204,7 +213,7 @@ class Denoiser:
     Parameters
     ----------
     sigma, noise_psd, model, data_range, axes, spacing, channel_axis, colour, noise, engine, \
-    as_float, exact, threads
+    as_float, exact, threads, max_memory
         As in :func:`denoise`.
 
     Examples
@@ -235,6 +244,7 @@ class Denoiser:
         as_float: bool = False,
         exact: bool = False,
         threads: int | None = None,
+        max_memory: int | str | None = None,
     ) -> None:
         self.request = Request(
             model=_loaded(model),
@@ -247,6 +257,7 @@ class Denoiser:
             as_float=as_float,
             exact=exact,
             threads=threads,
+            max_memory=max_memory,
         )
         self.engine = get_engine(engine).name
         self._asked_for = engine
@@ -298,7 +309,49 @@ class Denoiser:
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
         request = self.request_for(source.layout)
-        return Pipeline(resolve(request, source), self._processes, self._masked_processes)
+        resolved = resolve(request, source)
+        return Pipeline(resolved, self._processes, self._masked_processes, self._blocks(resolved))
+
+    def _blocks(self, resolved: ResolvedRequest) -> list[Block] | None:
+        """Return the blocks of a volume that keep the limit of memory; None without a limit."""
+        limit, volume = resolved.request.max_memory, resolved.volume
+        levels = [level for channel in resolved.channels for level in channel.levels]
+        if limit is None or volume is None or not levels:
+            return None
+        evolutions = [level.evolution(resolved.request.model) for level in levels]
+        masked = resolved.invalid is not None
+        engine = get_engine_for(self._asked_for, evolutions[0], masked=masked)
+        levels_of_map = resolved.request.map
+
+        def of_engine(shape: tuple[int, ...]) -> int:
+            found = engine.volume_bytes(
+                evolutions[0],
+                shape,
+                computing_dtype(resolved.dtype),
+                exact=resolved.request.exact,
+                threads=resolved.request.threads,
+                mapped=levels_of_map is not None,
+                masked=masked,
+            )
+            if found is None:
+                raise ValueError(
+                    f"max_memory is for the engine 'native', and this volume takes {engine.name!r}"
+                )
+            return found
+
+        found = blocks(
+            volume.slices,
+            max(halo(evolution) for evolution in evolutions),
+            lambda slices: volume_bytes(resolved, slices, of_engine),
+            int(limit),
+        )
+        relative = None if levels_of_map is None else levels_of_map.relative
+        if len(found) > 1 and relative is not None and relative.ndim == 3:
+            raise ValueError(
+                "a volume with a noise level for each voxel cannot be denoised in blocks; allow "
+                "more with max_memory, or give levels for rows and columns"
+            )
+        return found
 
     def request_for(self, layout: Layout) -> Request:
         """Return the request, with the model that its name stands for in volumes."""

@@ -22,6 +22,8 @@ class RunFloat32:
     def threads(self) -> int: ...
     @property
     def done(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
     def advance(self, steps: int = 1) -> None: ...
     def read(self, out: NDArray[np.float32]) -> None: ...
 
@@ -70,6 +72,8 @@ class RunFloat64:
     def threads(self) -> int: ...
     @property
     def done(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
     def advance(self, steps: int = 1) -> None: ...
     def read(self, out: NDArray[np.float64]) -> None: ...
 
@@ -114,9 +118,21 @@ class ProcessFloat64:
     ) -> RunFloat64: ...
 
 class VolumeProcessFloat32:
+    @overload
     def __init__(
         self,
         taps: tuple[_Kernels, _Kernels, _Kernels],
+        theta: float,
+        spacing: tuple[float, float, float],
+        instruction_set: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        fine: tuple[_Kernels, _Kernels, _Kernels],
+        sampling: _Kernels,
+        coarse: tuple[_Kernels, _Kernels, _Kernels],
+        interpolation: _Kernels,
         theta: float,
         spacing: tuple[float, float, float],
         instruction_set: str | None = None,
@@ -130,12 +146,25 @@ class VolumeProcessFloat32:
         pull: float,
         threads: int = 1,
         sensitivity: NDArray[np.float32] | None = None,
+        valid: NDArray[np.float32] | None = None,
     ) -> RunFloat32: ...
 
 class VolumeProcessFloat64:
+    @overload
     def __init__(
         self,
         taps: tuple[_Kernels, _Kernels, _Kernels],
+        theta: float,
+        spacing: tuple[float, float, float],
+        instruction_set: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        fine: tuple[_Kernels, _Kernels, _Kernels],
+        sampling: _Kernels,
+        coarse: tuple[_Kernels, _Kernels, _Kernels],
+        interpolation: _Kernels,
         theta: float,
         spacing: tuple[float, float, float],
         instruction_set: str | None = None,
@@ -149,4 +178,5 @@ class VolumeProcessFloat64:
         pull: float,
         threads: int = 1,
         sensitivity: NDArray[np.float64] | None = None,
+        valid: NDArray[np.float64] | None = None,
     ) -> RunFloat64: ...

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff.blocks import Block
 from integrodiff.engines import FloatImage, Process, State
 from integrodiff.request import Level, ResolvedChannel, ResolvedRequest, computing_dtype
 from integrodiff.validity import Mask
@@ -37,7 +38,8 @@ class Step:
     number, total : int
         Number of completed steps and of all steps, summed over planes and groups of samples.
     plane : int
-        Index of the plane that was advanced, from zero; of a volume, that of its first slice.
+        Index of the plane that was advanced, from zero; of a volume or a block of it, that of its
+        first slice.
     """
 
     number: int
@@ -47,6 +49,8 @@ class Step:
 
     def image(self) -> FloatImage:
         """Return the current plane, or volume, as floating point, in grey levels of the input.
+
+        Of a volume in blocks it is the present block with the slices around it.
 
         It is computed only by this call, so a callback that just counts steps costs nothing. Call
         it inside the callback: the next step changes the state.
@@ -77,13 +81,21 @@ class Pipeline:
         Prepares a process for each noise level.
     masked_processes : callable
         Prepares the processes for a plane with invalid pixels.
+    blocks : list of Block, optional
+        Blocks of slices in which volumes are denoised; by default they are denoised as a whole.
     """
 
     def __init__(
-        self, resolved: ResolvedRequest, processes: Processes, masked_processes: MaskedProcesses
+        self,
+        resolved: ResolvedRequest,
+        processes: Processes,
+        masked_processes: MaskedProcesses,
+        blocks: list[Block] | None = None,
     ) -> None:
         self.resolved = resolved
-        self._counts = _plane_counts(resolved)
+        slices = resolved.layout.slices if resolved.volume is not None else 1
+        self.blocks = blocks or [Block(0, slices, 0, slices)]
+        self._counts = _plane_counts(resolved, self.blocks)
         pairs = list(zip(resolved.channels, self._counts, strict=True))
         levels = tuple(level for channel, count in pairs if count.whole for level in channel.levels)
         prepared = iter(processes(levels))
@@ -92,6 +104,7 @@ class Pipeline:
                 channel,
                 [next(prepared) for _ in channel.levels] if count.whole else [],
                 masked_processes,
+                resolved.layout.size[0],
             )
             for channel, count in pairs
         ]
@@ -138,16 +151,47 @@ class Pipeline:
         layout = self.resolved.layout
         slices, between = layout.slices, layout.planes_between_slices
         for first in range(0, layout.plane_count, slices * between):
-            taken = list(islice(planes, slices * between))
-            masks = [self.mask_of(plane, first + n) for n, plane in enumerate(taken)]
-            for n in range(between):
-                volume = np.concatenate(taken[n::between])
-                denoised = self._denoised(
-                    volume, _tall_mask(masks[n::between], layout.size), first + n, watcher, count
+            kept: list[NDArray[Any]] = []  # planes from slice `low` on
+            low = 0
+            for block in self.blocks:
+                del kept[: (block.low - low) * between]
+                low = block.low
+                kept += islice(planes, (block.high - low) * between - len(kept))
+                yield from self._block(kept, block, first, watcher, count)
+
+    def _block(
+        self,
+        kept: list[NDArray[Any]],
+        block: Block,
+        first: int,
+        watcher: _Watcher | None,
+        count: Callable[[], object] | None,
+    ) -> list[NDArray[Any]]:
+        """Return the denoised planes of a block; ``first`` is the number of the first of all."""
+        layout = self.resolved.layout
+        between = layout.planes_between_slices
+        numbers = [first + block.low * between + n for n in range(len(kept))]
+        found = kept[(block.first - block.low) * between : (block.last - block.low) * between]
+        for n in range(between):
+            mask = None
+            if self._has_invalid(first + n):
+                mask = _tall_mask(
+                    [self.mask_of(kept[k], numbers[k]) for k in range(n, len(kept), between)],
+                    layout.size,
                 )
-                for z, part in enumerate(np.split(denoised, slices)):
-                    taken[z * between + n] = part
-            yield from taken
+            volume = np.concatenate(kept[n::between])
+            denoised = self._denoised(volume, mask, numbers[n], watcher, count)
+            parts = np.split(denoised, block.high - block.low)
+            found[n::between] = parts[block.first - block.low : block.last - block.low]
+        return found
+
+    def _has_invalid(self, first: int) -> bool:
+        """Whether a volume, whose first plane has this number, has invalid voxels."""
+        layout, invalid = self.resolved.layout, self.resolved.invalid
+        between = layout.planes_between_slices
+        if invalid is None:
+            return False
+        return any(invalid.counts[first : first + layout.slices * between : between])
 
     def _denoised(
         self,
@@ -203,23 +247,53 @@ class _PlaneCounts(NamedTuple):
     masked: int
 
 
-def _plane_counts(resolved: ResolvedRequest) -> list[_PlaneCounts]:
-    """Return the numbers of planes of each channel."""
+def _plane_counts(resolved: ResolvedRequest, blocks: Sequence[Block]) -> list[_PlaneCounts]:
+    """Return the numbers of planes, or blocks of volumes, of each channel."""
     layout, invalid = resolved.layout, resolved.invalid
     slices = layout.slices if resolved.volume is not None else 1
     if invalid is None:
-        each = layout.plane_count // (layout.channels * slices)
+        each = layout.plane_count // (layout.channels * slices) * len(blocks)
         return [_PlaneCounts(each, 0) for _ in range(layout.channels)]
     whole, masked = [0] * layout.channels, [0] * layout.channels
     between = layout.planes_between_slices if slices > 1 else 1
-    counts = np.reshape(invalid.counts, (-1, slices, between)).sum(axis=1)
-    for n, count in enumerate(counts.ravel().tolist()):
-        channel = layout.channel_of(n // between * slices * between + n % between)
-        if count == 0:
-            whole[channel] += 1
-        elif count < invalid.plane_size * slices:
-            masked[channel] += 1
+    counts = np.reshape(invalid.counts, (-1, slices, between))
+    for group, n in np.ndindex(len(counts), between):
+        channel = layout.channel_of(group * slices * between + n)
+        of_slices = counts[group, :, n]
+        for block in blocks:
+            known = invalid.plane_size * (block.high - block.low)
+            if not of_slices.any():
+                whole[channel] += 1
+            elif of_slices[block.low : block.high].sum() < known:
+                masked[channel] += 1
     return [_PlaneCounts(*pair) for pair in zip(whole, masked, strict=True)]
+
+
+def volume_bytes(
+    resolved: ResolvedRequest, slices: int, of_engine: Callable[[tuple[int, ...]], int]
+) -> int:
+    """Return an upper bound of the memory for some slices of a volume, beside image and result.
+
+    ``of_engine`` is that of the engine for a volume ``(sample, slice, row, column)``.
+    """
+    layout = resolved.layout
+    height, width = layout.size
+    between, samples = layout.planes_between_slices, max(1, layout.samples)
+    voxels = slices * height * width * samples
+    size = computing_dtype(resolved.dtype).itemsize
+    masks = voxels * (between + 4) if resolved.invalid is not None else 0
+    given = voxels * resolved.dtype.itemsize * (between + 1)
+    results = voxels * resolved.result_dtype.itemsize * between
+    largest = max(
+        (
+            of_engine((_length(group.samples), slices, height, width))
+            for channel in resolved.channels
+            for group in channel.space.groups
+        ),
+        default=0,
+    )
+    after = voxels * (size + resolved.result_dtype.itemsize + 1)
+    return given + results + masks + voxels * size + max(largest, after) + 2**24
 
 
 _Parts: TypeAlias = list[tuple[slice, FloatImage]]
@@ -239,10 +313,8 @@ class _Watcher:
         self._callback(Step(number=self._done, total=self._total, plane=plane, _image=image))
 
 
-def _tall_mask(masks: Sequence[Mask | None], size: tuple[int, int]) -> Mask | None:
-    """Return the masks of all slices below each other; None if all voxels are valid."""
-    if all(mask is None for mask in masks):
-        return None
+def _tall_mask(masks: Sequence[Mask | None], size: tuple[int, int]) -> Mask:
+    """Return the masks of all slices below each other."""
     return np.concatenate([np.ones(size, np.bool_) if mask is None else mask for mask in masks])
 
 
@@ -258,30 +330,26 @@ class _Stations:
     channel: ResolvedChannel
     processes: list[Process]
     masked_processes: MaskedProcesses
+    height: int  # rows of a plane, or of a slice
 
     def steps(self, planes: _PlaneCounts) -> int:
         """Return the number of steps for some planes; those with invalid pixels may take more."""
         total = planes.whole * _steps_of(self.processes)
         if planes.masked and self.channel.mask is not None:
-            tall = np.tile(self.channel.mask, (self._slices, 1))
-            total += planes.masked * _steps_of(self._processes(tall))
+            total += planes.masked * _steps_of(self._processes(self.channel.mask))
         return total
-
-    @property
-    def _slices(self) -> int:
-        return 1 if self.channel.volume is None else self.channel.volume.slices
 
     def _volume_of(self, mask: Mask) -> Mask | None:
         """Return the mask of a tall plane as that of a volume; None if it is that of an image."""
         if self.channel.volume is None:
             return None
-        return mask.reshape(self._slices, -1, mask.shape[1])
+        return mask.reshape(-1, self.height, mask.shape[1])
 
     def _in_space(self, image: FloatImage) -> FloatImage:
         """Return samples ``(sample, row, column)`` as the engine sees them."""
         if self.channel.volume is None:
             return image
-        return image.reshape(len(image), self._slices, -1, image.shape[2])
+        return image.reshape(len(image), -1, self.height, image.shape[2])
 
     def _processes(self, mask: Mask | None) -> Sequence[Process]:
         """Return a process for each group of samples."""
@@ -390,7 +458,7 @@ class _Stations:
         found = with_invalid(self.backward(joined, plane.ndim), plane, mask)
         if self.channel.volume is None:
             return found
-        return found.reshape(self._slices, -1, *plane.shape[1:])
+        return found.reshape(-1, self.height, *plane.shape[1:])
 
 
 def _steps_of(processes: Sequence[Process]) -> int:

@@ -22,6 +22,7 @@ from integrodiff._checks import (
     positive_number,
     sequence_of_numbers,
 )
+from integrodiff.blocks import memory_limit
 from integrodiff.colour import (
     COLOURS,
     Colour,
@@ -122,6 +123,7 @@ class Request:
     as_float: bool = False
     exact: bool = False
     threads: int | None = None
+    max_memory: int | str | None = None
     map: NoiseMap | None = field(init=False, default=None)
     levels: NoiseLevels | None = field(init=False, default=None)
 
@@ -136,6 +138,8 @@ class Request:
             object.__setattr__(self, "spacing", spacing)
         if self.threads is not None:
             positive_integer("threads", self.threads)
+        if self.max_memory is not None:
+            object.__setattr__(self, "max_memory", memory_limit(self.max_memory))
         if not isinstance(self.noise, (PoissonGaussian, UnknownDetector)):
             one_of("noise", self.noise, NOISES)
         if self.sigma is not None or self.noise_psd is not None:

@@ -21,6 +21,7 @@ import peer_table
 import run
 import timing
 import vector_code
+import volumes
 from denoisers import PEERS
 from frontier import TestSet
 from integrodiff.engines import ENGINES, thread_count
@@ -431,3 +432,38 @@ def test_readme_names_all_options() -> None:
         for option in action.option_strings:
             if option.startswith("--") and option != "--help":
                 assert option in text
+
+
+# ---- volumes ----
+
+
+@pytest.mark.slow
+@needs_native
+def test_volumes_are_measured_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    volumes.main(["--sides", "16"])
+    text = capsys.readouterr().out
+    assert "| 16 | engine |" in text
+    assert "| 16 | denoise |" in text
+    assert "megavoxels per second at 16: " in text
+
+
+def test_aims_of_volumes() -> None:
+    def row(side: int, seconds: float, of_voxel: float, part: str = "engine") -> dict[str, Any]:
+        speed = side**3 / seconds / 1e6
+        return {
+            "side": side,
+            "part": part,
+            "threads": 1,
+            "seconds": seconds,
+            "megavoxels_per_second": speed,
+            "bytes_per_voxel": of_voxel,
+            "peak": 4e9,
+        }
+
+    small, large = row(100, 1.0, 10.0), row(512, 402.6, 17.0)
+    lines = volumes.aims([small, large, row(512, 500.0, 20.0, "denoise")])
+    assert [line.endswith("**missed**") for line in lines] == [
+        *(False, False),
+        *(True, True),
+        *(True, True),
+    ]

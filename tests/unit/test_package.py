@@ -66,6 +66,7 @@ SIGNATURES = {
         "*as_float=False",
         "*exact=False",
         "*threads=None",
+        "*max_memory=None",
         "*mask=None",
         "*out=None",
         "*callback=None",
@@ -119,6 +120,7 @@ SIGNATURES = {
         "*as_float=False",
         "*exact=False",
         "*threads=None",
+        "*max_memory=None",
     ],
     "load_model": ["name_or_path"],
     "save_model": ["model", "path"],
@@ -194,6 +196,7 @@ arrays
 containers
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor eigenframe \
         diffusion_tensor divergence haar_volume operators domain evolution stability step __init__
+blocks
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
@@ -232,10 +235,20 @@ CONFINED = {
     "io": {"errors", "install", "layout", "units", "validity", "_atomic"},
     "noise": {"arrays", "errors", "validity", "_checks"},
     "request": {
-        *("arrays", "colour", "errors", "grey_range", "layout", "models", "noise", "stages"),
+        *(
+            "arrays",
+            "blocks",
+            "colour",
+            "errors",
+            "grey_range",
+            "layout",
+            "models",
+            "noise",
+            "stages",
+        ),
         *("units", "validity", "_checks"),
     },
-    "pipeline": {"engines", "request", "validity"},
+    "pipeline": {"blocks", "engines", "request", "validity"},
     "colour": {"errors", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},
     "models": {"errors", "layout", "_atomic", "_checks", "stages"},

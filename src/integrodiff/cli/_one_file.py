@@ -49,6 +49,7 @@ class Options:
     exact: bool
     overwrite: bool
     quality: int | None = None
+    max_memory: str | None = None
 
     def settings(self) -> Settings:
         """Refuse options that are invalid for every image; load the model and the engine."""
@@ -71,6 +72,7 @@ class Options:
                 engine=self.engine,
                 as_float=self.as_float,
                 exact=self.exact,
+                max_memory=self.max_memory,
             )
         return Settings(options=self, denoiser=denoiser, exclusions=self.masks.exclusions())
 

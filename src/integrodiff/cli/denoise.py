@@ -124,6 +124,17 @@ def denoise(
             "0.05 of 255 grey levels.",
         ),
     ] = False,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--max-memory",
+            metavar="SIZE",
+            help="Limit for the memory of a volume, such as 2G or 500M, beside the program and "
+            "what a file format holds. A volume that takes more is denoised in blocks of slices "
+            "that overlap. By default volumes are denoised as a whole.",
+            show_default=False,
+        ),
+    ] = None,
     quality: Annotated[
         int | None,
         typer.Option(
@@ -226,6 +237,7 @@ def denoise(
             exact=exact,
             overwrite=overwrite,
             quality=quality,
+            max_memory=max_memory,
         )
         run = _Run(
             inputs=inputs,

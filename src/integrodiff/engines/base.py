@@ -163,6 +163,23 @@ class Engine(ABC):
             the process are those of :func:`integrodiff.stages.stable_on_masks`.
         """
 
+    def volume_bytes(
+        self,
+        evolution: Evolution,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        mapped: bool = False,
+        masked: bool = False,
+    ) -> int | None:
+        """Return how many bytes the steps take for a volume ``(channel, slice, row, column)``.
+
+        They are beside the volume and the result. None if it is not known.
+        """
+        return None
+
     def evolve(
         self,
         image: Array,

@@ -28,6 +28,12 @@ Order two has :math:`L = p^2` as well, with the sum
 :math:`p^2 t^2 + (2 - p)^2 (p/2)\, d^2 \le p^2 (t^2 + d^2) + 2 p\, d^2`. The last part is tiny where
 :math:`c(2\omega)^2` is not, and is bounded by a number.
 
+**Volumes.** Blurs are products of blurs along the three axes. The symbol of the cell is at most
+:math:`2 s` with :math:`s = \sum_a p_a / h_a^2`, since its products of two :math:`p_a` have negative
+factors, which outweigh that of all three. With this sum in its place, each summand of a coarse
+scale is a product of the two kinds of factors above, one for each axis, and the scale adds at most
+:math:`2 s \prod_a Q_a`.
+
 **From samples to all frequencies.** Between samples at a distance h a function R exceeds the larger
 one by at most :math:`h^2/8\, \max|R''|`, and the second derivative is at most the sum of the
 absolute Fourier coefficients times the squares of their frequencies. For the difference R of Q and
@@ -42,10 +48,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from integrodiff.engines.shortcuts import TRUNCATION, Shortcuts, Taps
+from integrodiff.engines.shortcuts import TRUNCATION, Shortcuts, Taps, VolumeShortcuts
 from integrodiff.stages import Evolution, discrete_gaussian, increments
 from integrodiff.stages._arrays import plain
-from integrodiff.stages.stability import BlurBound, stable_step
+from integrodiff.stages.stability import BlurBound, stable_step, stable_step_of_volumes
 from integrodiff.stages.symbols import Values
 
 EXPONENTIAL_ERROR = 4e-6
@@ -72,6 +78,28 @@ def stable_step_with_shortcuts(evolution: Evolution, found: Shortcuts | None) ->
     else:
         blurs = fused_blurs(found)
     return stable_step(evolution, blurs=blurs) / (1 + EXPONENTIAL_ERROR)
+
+
+@lru_cache(maxsize=64)
+def stable_volume_step_with_shortcuts(evolution: Evolution, found: VolumeShortcuts) -> float:
+    """Return the same for volumes."""
+    bound = stable_step_of_volumes(evolution, volume_blurs(found))
+    return bound / (1 + EXPONENTIAL_ERROR)
+
+
+def volume_blurs(found: VolumeShortcuts) -> tuple[tuple[BlurBound, ...], ...]:
+    """Return bounds of the blurs of all scales along the axes (z, y, x) of a volume."""
+    axes = []
+    for fine, sampling, coarse, between in zip(
+        found.fine, found.sampling, found.coarse, found.interpolation, strict=True
+    ):
+        # Each fine scale is made from the volume itself.
+        alone = tuple(cut_blurs((taps,))[0] for taps in fine)
+        if sampling:
+            axes.append((*alone, *_coarse_blurs(sampling, coarse, between)))
+        else:
+            axes.append((*alone, *(blur._replace(aliases=True) for blur in cut_blurs(coarse))))
+    return tuple(zip(*axes, strict=True))
 
 
 def fused_blurs(found: Shortcuts) -> tuple[BlurBound, ...]:

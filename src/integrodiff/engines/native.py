@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import replace
 from typing import Any, cast
@@ -10,13 +11,18 @@ import numpy as np
 
 from integrodiff._checks import positive_integer
 from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State, known_noise
-from integrodiff.engines.certificate import stable_step_with_shortcuts
+from integrodiff.engines.certificate import (
+    stable_step_with_shortcuts,
+    stable_volume_step_with_shortcuts,
+)
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
     TRUNCATION,
+    VolumeShortcuts,
     coarse_integration,
     integration_kernel,
     shortcuts,
+    volume_shortcuts,
     with_same_left_out,
 )
 from integrodiff.engines.threads import thread_count
@@ -57,8 +63,6 @@ class NativeEngine(Engine):
         """Refuse what volumes do not have here."""
         if evolution.dimensions == 2:
             return None
-        if masked:
-            return "volumes with invalid voxels"
         if any(len(terms) != 1 for terms in evolution.schedule):
             return "volumes with several terms"
         if any(plain(term.coupling.integration_scale) for term in evolution.all_terms()):
@@ -99,10 +103,86 @@ class NativeEngine(Engine):
                 f"the engine 'native' does not take {reason}; take engine='numpy' or 'torch'"
             )
         if evolution.dimensions == 3:
-            return NativeVolumeProcess(evolution, threads=threads, relative_noise=relative_noise)
+            return NativeVolumeProcess(
+                evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
+            )
         return NativeProcess(
             evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
         )
+
+    def volume_bytes(
+        self,
+        evolution: Evolution,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        mapped: bool = False,
+        masked: bool = False,
+    ) -> int | None:
+        """Count what ``native/steps/volume_fused.cpp`` or ``volume.cpp`` take."""
+        found = None if exact or masked else volume_shortcuts(evolution)
+        workers = thread_count() if threads is None else threads
+        pulled = any(map(plain, evolution.pulls()))
+        size = 4 if dtype == np.float32 else 8
+        if found is not None:
+            numbers = _numbers_with_shortcuts(found, shape, 64 // size, workers)
+        else:
+            numbers = _numbers_without(len(evolution.scales), shape, 64 // size, workers)
+            if masked:
+                # Valid voxels, two polynomials, and what prepares them.
+                numbers += 7 * math.prod(shape[:3]) * (shape[3] + 4 * 64 // size)
+        padded = math.prod(shape[:3]) * (shape[3] + 64 // size)
+        if pulled:
+            numbers += padded
+        # Maps of noise levels are prepared in float64.
+        return size * numbers + (40 * padded // shape[0] if mapped else 0)
+
+
+def _numbers_with_shortcuts(
+    found: VolumeShortcuts, shape: tuple[int, ...], lanes: int, workers: int
+) -> int:
+    """Return an upper bound of the numbers that the step with shortcuts holds."""
+    channels, slices, height, width = shape
+    fine, coarse = len(found.fine[0]), len(found.coarse[0])
+    stride = _whole(width, lanes) + lanes
+    reach = [max(len(taps) for taps in axis) for axis in found.fine]
+    halves = [
+        (size + 1) // 2 if taps else size
+        for size, taps in zip(shape[1:], found.sampling, strict=True)
+    ]
+    coarse_stride = _whole(halves[2], lanes)
+    row = width + 256
+    ring_rows = sum(2 * len(taps) for taps in found.fine[1])
+    of_worker = (
+        (height + ring_rows + 10) * (stride + 5 * lanes)
+        + (halves[0] + 1) * (coarse_stride + 4 * lanes)
+        + (fine + reach[0] + 6) * row
+    )
+    kept = (6 * (fine + coarse) + min(slices, 2 * reach[0])) * height * stride
+    coarse_volumes = (1 + 2 * coarse) * math.prod(halves[:2]) * coarse_stride
+    arrays = 8 + 3 * (fine + coarse)
+    return (
+        channels * (slices * height * width + kept + coarse_volumes)
+        + workers * of_worker
+        + arrays * 8 * lanes
+    )
+
+
+def _numbers_without(scales: int, shape: tuple[int, ...], lanes: int, workers: int) -> int:
+    """Return an upper bound of the numbers that the exact step holds."""
+    channels, slices, height, width = shape
+    stride = _whole(width + 1, lanes) + 3 * lanes
+    whole = (2 + scales) * slices * height * stride
+    flows = 2 * scales * height * (stride + 2 * lanes)
+    of_worker = (max(slices, height) + 11) * (stride + 2 * lanes) + width + 2**10
+    return channels * (whole + flows) + workers * of_worker + (8 + scales) * 8 * lanes
+
+
+def _whole(count: int, lanes: int) -> int:
+    """Return the smallest multiple of the length of vectors that is not below a number."""
+    return -(-count // lanes) * lanes
 
 
 class NativeProcess(Process):
@@ -251,30 +331,42 @@ class NativeProcess(Process):
 
 
 class NativeVolumeProcess(Process):
-    """A process in three dimensions; no shortcuts are taken.
+    """A process in three dimensions.
+
+    Unless it is ``exact``, its step size is cut to the bound for what is really computed.
 
     Parameters
     ----------
     evolution : Evolution
         The process, with one term for each step.
+    exact : bool
+        Take no shortcuts.
     threads : int, optional
         Number of threads of one call; :func:`thread_count` by default.
-    relative_noise : array, optional
-        As in :meth:`Engine.prepare`, ``(slice, row, column)`` or ``(row, column)``.
+    relative_noise, mask : array, optional
+        As in :meth:`Engine.prepare`, ``(slice, row, column)`` or ``(row, column)``. With a mask no
+        shortcuts are taken.
     instruction_set : str, optional
         As in :class:`NativeProcess`.
     """
-
-    _mask = None
 
     def __init__(
         self,
         evolution: Evolution,
         *,
+        exact: bool,
         threads: int | None,
         relative_noise: FloatImage | None = None,
+        mask: Mask | None = None,
         instruction_set: str | None = None,
     ) -> None:
+        self._mask = mask
+        self._shortcuts = None if exact or mask is not None else volume_shortcuts(evolution)
+        if mask is not None:
+            evolution = stable_on_masks(evolution)
+        elif self._shortcuts is not None:
+            bound = stable_volume_step_with_shortcuts(evolution, self._shortcuts)
+            evolution = _with_step_times(evolution, min(1.0, bound / plain(evolution.tau)))
         super().__init__(evolution)
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._relative_noise = relative_noise
@@ -293,9 +385,12 @@ class NativeVolumeProcess(Process):
     def _start_one(self, image: FloatImage) -> Any:
         """Start one volume ``(channel, slice, row, column)``."""
         precision = image.dtype.type
-        local = None
+        local = valid = None
+        if self._mask is not None:
+            valid = np.broadcast_to(self._mask, image.shape[1:]).astype(precision)
         if self._relative_noise is not None:
-            levels = np.broadcast_to(self._relative_noise, image.shape[1:])
+            known = known_noise(self._relative_noise, self._mask)
+            levels = np.broadcast_to(known, image.shape[1:])
             local = sensitivity(levels.astype(np.float64)).cells.astype(precision)
         return self._kernels(precision).start(
             image,
@@ -305,6 +400,7 @@ class NativeVolumeProcess(Process):
             float(self.evolution.pull_at(0)),
             self._threads,
             local,
+            valid,
         )
 
     def _kernels(self, precision: Any) -> Any:
@@ -314,17 +410,31 @@ class NativeVolumeProcess(Process):
             kind: Any = _native.VolumeProcessFloat64
             if precision == np.float32:
                 kind = _native.VolumeProcessFloat32
-            operator = cast(VolumeGradient, self.evolution.schedule[0][0].derivatives)
-            tolerance, spacing = exact_tolerance(precision), operator.spacing
-            steps = [plain(width) for width in increments(self.evolution.scales)]
+            self._compiled[precision] = self._compile(kind, exact_tolerance(precision))
+        return self._compiled[precision]
+
+    def _compile(self, kind: Any, tolerance: float) -> Any:
+        operator = cast(VolumeGradient, self.evolution.schedule[0][0].derivatives)
+        theta, spacing, found = operator.theta, operator.spacing, self._shortcuts
+        if found is not None:
+            return kind(
+                found.fine,
+                found.sampling,
+                found.coarse,
+                found.interpolation,
+                theta,
+                spacing,
+                self._instruction_set,
+            )
+        steps = [plain(width) for width in increments(self.evolution.scales)]
+        if self._mask is None:
             taps = [
                 [list(discrete_gaussian(width / distance, tolerance)) for width in steps]
                 for distance in spacing
             ]
-            self._compiled[precision] = kind(
-                tuple(taps), operator.theta, spacing, self._instruction_set
-            )
-        return self._compiled[precision]
+        else:
+            taps = [[walk_taps(width, tolerance, spacing) for width in steps]] * 3
+        return kind(tuple(taps), theta, spacing, self._instruction_set)
 
 
 class _NativeState(State):

@@ -115,6 +115,61 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class VolumeShortcuts:
+    """Kernels for the fused step in three dimensions, each of them for the axes (z, y, x).
+
+    Fine scales are made from the volume itself, coarse ones from each other. An axis along which
+    the first of these is narrower than ``COARSE`` voxels keeps its resolution: it has no kernels to
+    the coarse grid and from there.
+    """
+
+    fine: tuple[tuple[Taps, ...], ...]
+    sampling: tuple[Taps, ...]
+    coarse: tuple[tuple[Taps, ...], ...]
+    interpolation: tuple[Taps, ...]
+
+
+@lru_cache(maxsize=32)
+def volume_shortcuts(evolution: Evolution) -> VolumeShortcuts | None:
+    """Return how to take shortcuts for a process in three dimensions; None if kernels are long."""
+    scales = [plain(scale) for scale in evolution.scales]
+    count = sum(scale < COARSE for scale in scales)
+    if count == 0:
+        return None
+    many = len(scales) > 2
+    fine, sampling, coarse, between = [], [], [], []
+    for distance in evolution.spacing or ():
+        widths = [scale / distance for scale in scales]
+        halved = count < len(scales) and widths[count] >= COARSE
+        fine.append(
+            tuple(
+                discrete_gaussian(
+                    width, TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION
+                )
+                for width in widths[:count]
+            )
+        )
+        variances = [_SAMPLING_VARIANCE if halved else 0.0, *(w**2 for w in widths[count:])]
+        steps = [later - earlier for earlier, later in pairwise(variances)]
+        coarse.append(
+            tuple(
+                every_second_tap(step) if halved else discrete_gaussian(math.sqrt(step), TRUNCATION)
+                for step in steps
+            )
+        )
+        sampling.append(half_sample_gaussian(_SAMPLING_VARIANCE) if halved else ())
+        between.append(interpolation(variances[1]) if halved else ())
+    if any(len(taps) > _LONGEST_RADIUS + 1 for axis in (*fine, *coarse) for taps in axis):
+        return None
+    return VolumeShortcuts(
+        fine=tuple(fine),
+        sampling=tuple(sampling),
+        coarse=tuple(coarse),
+        interpolation=tuple(between),
+    )
+
+
 def _can_be_fused(evolution: Evolution) -> bool:
     """Whether the fused step knows the terms: order one, with or without an anisotropic order two.
 

@@ -126,7 +126,9 @@ def stable_step(
     that no component overshoots; see the module's description.
     """
     if evolution.dimensions == 3:
-        return _stable_step_in_volumes(evolution, shape)
+        if shape is None:
+            return stable_step_of_volumes(evolution)
+        return _stable_step_of_one_shape(evolution, shape)
     if blurs is None:
         blurs = [BlurBound(2 * plain(scale) ** 2) for scale in evolution.scales]
     shares, weights, rest = _shares(evolution, blurs)
@@ -142,24 +144,53 @@ def stable_step(
     return 2 / largest if largest > 0 else float("inf")
 
 
-def _stable_step_in_volumes(evolution: Evolution, shape: tuple[int, ...] | None) -> float:
-    """Return the bound for volumes of one shape, or of all shapes."""
-    largest = 0.0
-    for terms in evolution.schedule:
-        for_entry = _largest_in_volumes(evolution, terms, shape)
-        largest = max(largest, for_entry)
+def stable_step_of_volumes(
+    evolution: Evolution, blurs: Sequence[Sequence[BlurBound]] | None = None
+) -> float:
+    r"""Return the largest step size for volumes of all shapes.
+
+    Parameters
+    ----------
+    evolution : Evolution
+        The process.
+    blurs : sequence of sequence of BlurBound, optional
+        What is known about the blur of each scale along the axes (z, y, x), where it is not the
+        discrete Gaussian. If :math:`A_a e^{-k_a p_a} + \delta_a` are the bounds along the axes,
+        their product is at most :math:`A e^{-k s} + \delta` with the product A of the
+        :math:`A_a`, the smallest k of :math:`k_a h_a^2`, and
+        :math:`\delta = \prod_a (A_a + \delta_a) - A`.
+    """
+    spacing = evolution.spacing or ()
+    if blurs is None:
+        found = [BlurBound(2 * plain(scale) ** 2) for scale in evolution.scales]
+    else:
+        found = [_joined(axes, spacing) for axes in blurs]
+    largest = max(_bound_on_envelope(found, terms) for terms in evolution.schedule)
     largest += 2 * max(map(plain, evolution.pulls()))
     return 2 / largest if largest > 0 else float("inf")
 
 
-def _largest_in_volumes(
-    evolution: Evolution, terms: Sequence[Term], shape: tuple[int, ...] | None
-) -> float:
-    """Return the largest eigenvalue of one entry of the schedule, or a bound of it."""
+def _joined(axes: Sequence[BlurBound], spacing: Sequence[float]) -> BlurBound:
+    """Return a bound in s for a product of blurs along three axes."""
+    gain = math.prod(blur.gain for blur in axes)
+    return BlurBound(
+        min(blur.decay * distance**2 for blur, distance in zip(axes, spacing, strict=True)),
+        gain,
+        math.prod(blur.gain + blur.floor for blur in axes) - gain,
+        any(blur.aliases for blur in axes),
+    )
+
+
+def _stable_step_of_one_shape(evolution: Evolution, shape: tuple[int, ...]) -> float:
+    largest = max(_largest_on_grid(evolution, terms, shape) for terms in evolution.schedule)
+    largest += 2 * max(map(plain, evolution.pulls()))
+    return 2 / largest if largest > 0 else float("inf")
+
+
+def _largest_on_grid(evolution: Evolution, terms: Sequence[Term], shape: tuple[int, ...]) -> float:
+    """Return the largest eigenvalue of one entry of the schedule, for volumes of one shape."""
     decays = [2 * plain(scale) ** 2 for scale in evolution.scales]
-    symbols = [cast(VolumeSymbol, term.derivatives.symbol(0.0, anisotropic=True)) for term in terms]
-    if shape is None:
-        return _bound_on_envelope(decays, terms, symbols)
+    symbols = [_volume_symbol(term) for term in terms]
     p = [1 - np.cos(np.pi * np.arange(size) / size) for size in shape]
     largest = 0.0
     for z in p[0]:
@@ -357,34 +388,40 @@ def _bound_on_line(shares: Sequence[_Share], weights: Values) -> float | None:
     return _between_samples(totals, samples, np.stack(known), weights)
 
 
-def _bound_on_envelope(
-    decays: Sequence[float], terms: Sequence[Term], symbols: Sequence[VolumeSymbol]
-) -> float:
+def _volume_symbol(term: Term) -> VolumeSymbol:
+    return cast(VolumeSymbol, term.derivatives.symbol(0.0, anisotropic=True))
+
+
+def _bound_on_envelope(blurs: Sequence[BlurBound], terms: Sequence[Term]) -> float:
     """Certified upper bound of S over all frequencies of volumes, from samples in s.
 
-    The envelope of a symbol is linear between its corners, which are samples.
+    The envelope of a symbol is linear between its corners, which are samples. Blurs that mix
+    frequencies have the line 2 s in its place, which is nowhere below.
     """
     if not terms:
         return 0.0
-    corners = [symbol.envelope for symbol in symbols]
+    corners = [_volume_symbol(term).envelope for term in terms]
     end = max(float(s[-1]) for s, _ in corners)
-    first = _FIRST_TOTAL / max(1.0, *decays) * min(1.0, end)
+    first = _FIRST_TOTAL / max(1.0, *(blur.decay for blur in blurs)) * min(1.0, end)
     count = int(np.ceil(np.log(end / first) / np.log(_RATIO)))
     totals = np.unique(
         np.concatenate([[0.0], np.geomspace(first, end, count + 1), *(s for s, _ in corners)])
     )
     low = totals[:-1]
-    samples, excess = np.zeros_like(totals), np.zeros_like(low)
+    samples, excess, rest = np.zeros_like(totals), np.zeros_like(low), 0.0
     for term, (s, values) in zip(terms, corners, strict=True):
-        line = np.interp(totals, s, values)
-        slopes = np.diff(line) / np.diff(totals)
-        lowest = np.minimum(line[:-1], line[1:])
-        for decay, weight in zip(decays, map(plain, term.flux_weights), strict=True):
+        envelope = np.interp(totals, s, values)
+        for blur, flux_weight in zip(blurs, term.flux_weights, strict=True):
+            line = 2 * totals if blur.aliases else envelope
+            slopes = np.diff(line) / np.diff(totals)
+            lowest = np.minimum(line[:-1], line[1:])
+            decay, weight = blur.decay, plain(flux_weight) * blur.gain
             samples += weight * line * np.exp(-decay * totals)
             # Minus the second derivative of the decayed line is (2 k m' - k^2 m) e^{-ks}.
             concavity = decay * np.maximum(2 * slopes - decay * lowest, 0.0)
             excess += weight * concavity * np.exp(-decay * low)
-    return _between_samples(totals, samples[None], excess[None], np.ones((1, 1)))
+            rest += plain(flux_weight) * blur.floor * float(line.max())
+    return rest + _between_samples(totals, samples[None], excess[None], np.ones((1, 1)))
 
 
 def _between_samples(totals: Values, samples: Values, excesses: Values, weights: Values) -> float:

@@ -1,0 +1,245 @@
+"""The compiled engine in three dimensions: shortcuts, their bound and memory, and masks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from integrodiff import IAD, ReducedLaw, ScaleGrid, load_model
+from integrodiff.engines import ENGINES
+from integrodiff.engines.certificate import stable_volume_step_with_shortcuts, volume_blurs
+from integrodiff.engines.native import NativeVolumeProcess
+from integrodiff.engines.shortcuts import volume_shortcuts
+from integrodiff.stages import Evolution, Exponential, stable_step
+
+NATIVE, NUMPY = ENGINES["native"], ENGINES["numpy"]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(NATIVE.unavailable() is not None, reason=str(NATIVE.unavailable())),
+]
+
+Floats = NDArray[np.float64]
+Spacing = tuple[float, float, float]
+
+SIGMA = 20.0
+EQUAL: Spacing = (1.0, 1.0, 1.0)
+PLUS: Any = load_model("iad-plus-volume")
+WIDE = IAD(  # all scales with much weight, four of them on the coarse grid
+    law=ReducedLaw(alpha=0.001, beta=1.0, lambda_0=0.6),
+    tau=0.05,
+    scales=ScaleGrid(count=8, smallest=0.3, largest=9.0),
+)
+MODELS: dict[str, Any] = {
+    "iad-plus-volume": PLUS,
+    "wide": WIDE,
+    "pulled": replace(PLUS, pull=0.02),
+    "eed": load_model("eed"),
+}
+SPACINGS: list[Spacing] = [EQUAL, (2.5, 1.0, 1.0), (1.0, 1.0, 1.4), (1.0, 3.0, 20.0)]
+
+
+def evolution_of(model: Any, spacing: Spacing = EQUAL, sigma: float = SIGMA) -> Evolution:
+    found: Evolution = model.evolution(sigma).in_volume(spacing)
+    return found
+
+
+def first_steps(evolution: Evolution, count: int) -> Evolution:
+    schedule = evolution.schedule
+    return replace(evolution, steps=count, schedule=schedule[:count])
+
+
+def scene(shape: tuple[int, ...], seed: int = 0) -> Floats:
+    """Return balls and waves with noise, ``(channel, slice, row, column)``."""
+    z, y, x = np.meshgrid(*(np.arange(size) for size in shape[-3:]), indexing="ij")
+    clean = 100 + 50 * np.sin(z / 9 + x / 7) + 60.0 * ((z + y // 2 + x) % 23 < 9)
+    return np.asarray(clean + np.random.default_rng(seed).normal(0, SIGMA, shape))
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_deviation_from_the_reference(name: str, spacing: Spacing) -> None:
+    volume, evolution = scene((1, 13, 14, 18)), first_steps(evolution_of(MODELS[name], spacing), 4)
+    assert volume_shortcuts(evolution) is not None
+    expected = NUMPY.evolve(volume, evolution)
+    np.testing.assert_allclose(
+        NATIVE.evolve(volume, evolution, exact=True), expected, rtol=0, atol=1e-8
+    )
+    for image in (volume, volume.astype(np.float32)):
+        found = NATIVE.evolve(image, evolution)
+        assert found.dtype == image.dtype
+        assert np.abs(found - expected).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1, 1), (1, 1, 1, 9), (1, 8, 1, 1), (2, 2, 3, 1), (2, 25, 17, 20), (1, 3, 50, 16)],
+)
+@pytest.mark.parametrize("name", ["iad-plus-volume", "wide"])
+def test_all_shapes_and_threads(name: str, shape: tuple[int, ...]) -> None:
+    volume, evolution = scene(shape), evolution_of(MODELS[name])
+    found = NATIVE.evolve(volume, evolution, threads=1)
+    assert np.abs(found - NATIVE.evolve(volume, evolution, exact=True)).max() < 0.05
+    np.testing.assert_array_equal(NATIVE.evolve(volume, evolution, threads=3), found)
+    np.testing.assert_allclose(found.mean((1, 2, 3)), volume.mean((1, 2, 3)), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("instructions", ENGINES["native"].instruction_sets())  # type: ignore[attr-defined]
+def test_every_instruction_set(instructions: str) -> None:
+    volume, evolution = scene((1, 9, 14, 21)), evolution_of(PLUS)
+    process = NativeVolumeProcess(evolution, exact=False, threads=1, instruction_set=instructions)
+    np.testing.assert_allclose(process(volume), NATIVE.evolve(volume, evolution), atol=1e-3)
+
+
+def test_noise_that_is_not_the_same_everywhere() -> None:
+    volume, evolution = scene((1, 9, 12, 20)), evolution_of(PLUS)
+    levels = 2.0 ** np.random.default_rng(7).uniform(-1, 1, volume.shape[1:])
+    for relative in (levels, levels[0]):
+        expected = NUMPY.evolve(volume, evolution, relative_noise=relative)
+        found = NATIVE.evolve(volume, evolution, relative_noise=relative)
+        assert np.abs(found - expected).max() < 0.05
+
+
+@pytest.mark.parametrize("side", [128, 192])
+def test_memory(side: int) -> None:
+    """At most 16 bytes for each voxel; the float32 volume is four of them."""
+    process = NativeVolumeProcess(evolution_of(PLUS), exact=False, threads=2)
+    run = process._start_one(np.zeros((1, side, side, side), np.float32))
+    assert run.bytes / side**3 < 16
+
+
+# ---- the bound ----
+
+
+def linear(model: Any, spacing: Spacing) -> Evolution:
+    """Return one step with all diffusivities one, at the bound for what is computed."""
+    evolution = evolution_of(model, spacing)
+    (term,) = evolution.terms(0)
+    contrasts = (1e6,) * len(evolution.scales)
+    term = replace(term, diffusivity=Exponential(contrasts=contrasts))
+    flat = replace(evolution, schedule=((term,),), steps=1, pull=0.0)
+    found = volume_shortcuts(flat)
+    assert found is not None
+    return replace(flat, tau=stable_volume_step_with_shortcuts(flat, found))
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+@pytest.mark.parametrize("name", ["iad-plus-volume", "wide"])
+def test_the_bound_holds_and_is_sharp(name: str, spacing: Spacing) -> None:
+    """The largest eigenvalue of the operator that is computed, by power iteration."""
+    evolution = linear(MODELS[name], spacing)
+    process = NATIVE.prepare(evolution, threads=1)
+    assert process.evolution.tau == evolution.tau
+    rng = np.random.default_rng(0)
+    vector, value = rng.normal(size=(1, 11, 13, 18)), 0.0
+    for _ in range(100):
+        image = vector - process(vector)
+        value = float(np.linalg.norm(image))
+        vector = image / value
+    # `value` is tau times the largest eigenvalue, which must not exceed two.
+    assert value <= 2 * (1 + 1e-9)
+    assert value > 1.9
+    # The bound of the exact process is hardly larger.
+    assert stable_step(evolution) / evolution.tau < 1.01
+    # The way back is the adjoint of the way there.
+    a, b = rng.normal(size=(2, 1, 11, 13, 18))
+    assert np.sum(a * (b - process(b))) == pytest.approx(np.sum(b * (a - process(a))), rel=1e-5)
+
+
+def test_bounds_of_blurs_hold_for_each_axis() -> None:
+    for spacing in SPACINGS:
+        found = volume_shortcuts(evolution_of(WIDE, spacing))
+        assert found is not None
+        bounds = volume_blurs(found)
+        assert len(bounds) == WIDE.scales.count
+        for axis in range(3):
+            for i, taps in enumerate(found.fine[axis]):
+                frequencies = np.linspace(0, np.pi, 777)
+                symbol = taps[0] + 2 * np.cos(
+                    np.outer(frequencies, np.arange(1, len(taps)))
+                ) @ np.array(taps[1:])
+                bound = bounds[i][axis]
+                p = 1 - np.cos(frequencies)
+                assert (
+                    symbol**2 <= bound.gain * np.exp(-bound.decay * p) + bound.floor + 1e-12
+                ).all()
+
+
+shapes = st.tuples(*(st.integers(1, 9) for _ in range(3)))
+
+
+@given(
+    shape=shapes,
+    seed=st.integers(0, 2**16),
+    spacing=st.sampled_from(SPACINGS),
+    name=st.sampled_from(["iad-plus-volume", "wide"]),
+    size=st.sampled_from([1.0, 1e3]),
+)
+@settings(max_examples=40, deadline=None)
+def test_mean_and_norm(
+    shape: tuple[int, int, int], seed: int, spacing: Spacing, name: str, size: float
+) -> None:
+    """At steps that are as large as the bound allows."""
+    volume = size * np.random.default_rng(seed).normal(size=(1, *shape))
+    evolution = first_steps(evolution_of(MODELS[name], spacing), 3)
+    evolution = replace(evolution, tau=stable_step(evolution))
+    found = NATIVE.evolve(volume, evolution, threads=1)
+    assert np.linalg.norm(found) <= np.linalg.norm(volume) * (1 + 1e-9)
+    assert abs(found.mean() - volume.mean()) < 1e-11 * size
+    constant = NATIVE.evolve(0 * volume + size, evolution, threads=1)
+    np.testing.assert_allclose(constant, size, rtol=1e-11)
+
+
+# ---- masks ----
+
+
+def some_mask(shape: tuple[int, ...], seed: int = 0, share: float = 0.1) -> NDArray[np.bool_]:
+    mask = np.random.default_rng(seed).uniform(size=shape) > share
+    mask[..., : shape[-1] // 3] &= np.arange(shape[-2])[:, None] != shape[-2] // 2
+    mask[-1, -1, -1] = True
+    return mask
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 2), (1, 1, 6, 7), (2, 7, 6, 17), (1, 5, 1, 9)])
+@pytest.mark.parametrize("spacing", SPACINGS[:2])
+@pytest.mark.parametrize("name", ["iad-plus-volume", "eed"])
+def test_masks(name: str, spacing: Spacing, shape: tuple[int, ...]) -> None:
+    volume, mask = scene(shape), some_mask(shape[1:])
+    evolution = first_steps(evolution_of(MODELS[name], spacing), 2)
+    levels = 2.0 ** np.random.default_rng(7).uniform(-1, 1, shape[1:])
+    for relative in (None, levels):
+        expected = NUMPY.evolve(volume, evolution, relative_noise=relative, mask=mask)
+        given = np.where(mask, volume, np.nan)
+        found = NATIVE.evolve(given, evolution, relative_noise=relative, mask=mask, threads=1)
+        np.testing.assert_allclose(found[:, mask], expected[:, mask], rtol=0, atol=1e-9)
+        assert np.isnan(found[:, ~mask]).all()
+        single = NATIVE.evolve(
+            given.astype(np.float32), evolution, relative_noise=relative, mask=mask, threads=3
+        )
+        np.testing.assert_allclose(single[:, mask], expected[:, mask], rtol=0, atol=2e-3)
+        threaded = NATIVE.evolve(given, evolution, relative_noise=relative, mask=mask, threads=3)
+        np.testing.assert_array_equal(threaded, found)
+
+
+@given(shape=shapes, seed=st.integers(0, 2**16), share=st.sampled_from([0.05, 0.4, 0.9]))
+@settings(max_examples=25, deadline=None)
+def test_norm_on_masks(shape: tuple[int, int, int], seed: int, share: float) -> None:
+    volume = np.random.default_rng(seed).normal(0, 50, (1, *shape))
+    mask = some_mask(shape, seed, share)
+    found = NATIVE.evolve(volume, evolution_of(PLUS), mask=mask, threads=1)
+    valid = found[:, mask], volume[:, mask]
+    assert np.linalg.norm(valid[0]) <= np.linalg.norm(valid[1]) * (1 + 1e-12)
+    assert abs(valid[0].mean() - valid[1].mean()) < 1e-9
+    np.testing.assert_array_equal(found[:, ~mask], volume[:, ~mask])
+
+
+def test_all_valid_is_no_mask() -> None:
+    volume, evolution = scene((1, 7, 12, 13)), evolution_of(PLUS)
+    found = NATIVE.evolve(volume, evolution, mask=np.ones(volume.shape[1:], np.bool_))
+    whole = NATIVE.evolve(volume, evolution, exact=True)
+    assert np.sqrt(((found - whole) ** 2).mean()) < 0.5  # steps may differ

@@ -1,0 +1,174 @@
+"""Volumes in blocks of slices: the limit of memory, and agreement with the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from integrodiff import Denoiser, Step, denoise, load_model
+from integrodiff.arrays import array_image
+from integrodiff.blocks import TOLERANCE, blocks, halo, memory_limit
+from integrodiff.engines import ENGINES
+from integrodiff.engines.native import NativeVolumeProcess
+
+NATIVE = ENGINES["native"]
+needs_native = pytest.mark.skipif(
+    NATIVE.unavailable() is not None, reason=str(NATIVE.unavailable())
+)
+PLUS: Any = load_model("iad-plus-volume")
+FLAT: dict[str, Any] = {"data_range": 255, "engine": "native", "threads": 1}
+
+
+def scene(shape: tuple[int, int, int], sigma: float = 25.0) -> NDArray[np.float32]:
+    """Return balls and waves with noise."""
+    z, y, x = np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")
+    clean = 100 + 50 * np.sin(z / 9 + x / 7) + 60.0 * ((z + y // 2 + x) % 23 < 9)
+    noise = np.random.default_rng(0).normal(0, sigma, shape)
+    return np.asarray(clean + noise, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("2G", 2 * 10**9), ("500 MB", 5 * 10**8), ("1.5k", 1500), (7, 7), (2.5e9, 2_500_000_000)],
+)
+def test_limits(value: Any, expected: int) -> None:
+    assert memory_limit(value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "G", "2 X", "-1", 0, -5, True, float("nan"), None])
+def test_what_is_no_limit(value: Any) -> None:
+    with pytest.raises(ValueError, match="max_memory must be a number of bytes"):
+        memory_limit(value)
+
+
+@given(
+    slices=st.integers(2, 400),
+    reach=st.integers(0, 20).map(lambda n: 2 * n),
+    limit=st.integers(1, 500),
+)
+@settings(max_examples=100)
+def test_blocks_cover_everything_once_within_the_limit(slices: int, reach: int, limit: int) -> None:
+    def cost(count: int) -> int:
+        return count + 3
+
+    least = min(slices, 2 * reach + 2)
+    if cost(least) > limit and cost(slices) > limit:
+        with pytest.raises(ValueError, match="allow more"):
+            blocks(slices, reach, cost, limit)
+        return
+    found = blocks(slices, reach, cost, limit)
+    assert [n for block in found for n in range(block.first, block.last)] == list(range(slices))
+    for block in found:
+        assert cost(block.high - block.low) <= limit
+        assert block.first - block.low in (reach, block.first)
+        assert block.high - block.last in (reach, slices - block.last)
+        assert block.low % 2 == 0
+
+
+def test_the_halo_follows_scales_and_spacing() -> None:
+    wide = halo(PLUS.evolution(25.0).in_volume((1.0, 1.0, 1.0)))
+    assert wide == 32
+    thick = halo(PLUS.evolution(25.0).in_volume((4.0, 1.0, 1.0)))
+    assert thick == 2 * PLUS.steps
+
+
+def limit_for(
+    volume: NDArray[Any], share: float, sigma: Any = 25.0, axes: str = "ZYX", **arguments: Any
+) -> int:
+    """Return a limit at which blocks may have a share of the slices."""
+    low, high = 1, 10**10
+    while high - low > 1000:
+        middle = (low + high) // 2
+        denoiser = Denoiser(sigma, axes=axes, max_memory=middle, **FLAT, **arguments)
+        try:
+            whole = len(denoiser.pipeline(array_image(volume, axes=axes)).blocks) == 1
+        except ValueError:
+            whole = False
+        low, high = (low, middle) if whole else (middle, high)
+    return int(share * (high - 2**24)) + 2**24
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.parametrize("sigma", [5.0, 60.0])
+def test_blocks_agree_with_the_whole(sigma: float) -> None:
+    volume = scene((180, 18, 19), sigma)
+    whole = denoise(volume, sigma, axes="ZYX", **FLAT)
+    limit = limit_for(volume, 0.6)
+    denoiser = Denoiser(sigma, axes="ZYX", max_memory=limit, **FLAT)
+    assert len(denoiser.pipeline(array_image(volume, axes="ZYX")).blocks) > 2
+    found = denoiser(volume)
+    assert 0 < np.abs(found - whole).max() < TOLERANCE
+
+
+@needs_native
+@pytest.mark.slow
+def test_blocks_with_masks_and_steps() -> None:
+    model = replace(PLUS, steps=2, scales=replace(PLUS.scales, largest=3.0))
+    volume = scene((64, 9, 10))
+    volume[3, 4, 5] = volume[60, :3] = np.nan
+    arguments: dict[str, Any] = {"axes": "ZYX", "model": model, **FLAT}
+    whole = denoise(volume, 25.0, **arguments)
+    limit = limit_for(volume, 0.8, model=model)
+    steps: list[Step] = []
+    found = denoise(volume, 25.0, max_memory=limit, callback=steps.append, **arguments)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(volume))
+    assert 0 < np.nanmax(np.abs(found - whole)) < TOLERANCE
+    assert [step.number for step in steps] == list(range(1, steps[0].total + 1))
+    assert steps[-1].plane > 0
+
+
+@needs_native
+@pytest.mark.slow
+def test_interleaved_channels_in_blocks() -> None:
+    model = replace(PLUS, steps=2, scales=replace(PLUS.scales, largest=2.0))
+    volume = np.stack([scene((50, 9, 10)), 2 * scene((50, 9, 10))], axis=1)
+    arguments: dict[str, Any] = {"axes": "ZCYX", "model": model, **FLAT}
+    whole = denoise(volume, [25.0, 50.0], **arguments)
+    limit = limit_for(volume, 0.8, [25.0, 50.0], "ZCYX", model=model)
+    found = denoise(volume, [25.0, 50.0], max_memory=limit, **arguments)
+    assert 0 < np.abs(found - whole).max() < TOLERANCE
+
+
+@needs_native
+def test_refused() -> None:
+    volume = scene((80, 9, 10))
+    with pytest.raises(ValueError, match="smallest blocks of this volume, of 66 slices, take"):
+        denoise(volume, 25.0, axes="ZYX", max_memory=1000, **FLAT)
+    with pytest.raises(ValueError, match="max_memory is for the engine 'native'"):
+        denoise(volume, 25.0, axes="ZYX", max_memory="2G", **{**FLAT, "engine": "numpy"})
+    levels = np.full(volume.shape, 25.0)
+    tight = limit_for(volume, 0.95, levels)
+    with pytest.raises(ValueError, match="a noise level for each voxel"):
+        denoise(volume, levels, axes="ZYX", max_memory=tight, **FLAT)
+    image = denoise(volume[0], 25.0, max_memory=1000, **FLAT)
+    np.testing.assert_array_equal(image, denoise(volume[0], 25.0, **FLAT))
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 9, 8, 7), (1, 40, 41, 35), (2, 12, 30, 64)])
+def test_the_memory_of_the_engine_is_known(shape: tuple[int, ...], dtype: Any, exact: bool) -> None:
+    """From above, and not by more than what narrow volumes pad."""
+    evolution = PLUS.evolution(25.0).in_volume((1.0, 1.0, 1.0))
+    for threads in (1, 3):
+        process = NativeVolumeProcess(evolution, exact=exact, threads=threads)
+        taken = process._start_one(np.zeros(shape, dtype)).bytes
+        found = NATIVE.volume_bytes(evolution, shape, np.dtype(dtype), exact=exact, threads=threads)
+        assert found is not None
+        assert taken <= found <= 1.6 * taken + 2**17
+    if exact:
+        mask = np.ones(shape[1:], np.bool_)
+        masked = NativeVolumeProcess(evolution, exact=True, threads=1, mask=mask)
+        taken = masked._start_one(np.zeros(shape, dtype)).bytes
+        found = NATIVE.volume_bytes(evolution, shape, np.dtype(dtype), threads=1, masked=True)
+        assert found is not None
+        assert taken <= found
