@@ -30,7 +30,7 @@ NAMES = ("c", "a", "e", "b", "d")
 def volume() -> NDArray[np.int16]:
     z, y, x = np.mgrid[:5, :20, :24]
     noise = np.random.default_rng(1).normal(0, 12, z.shape)
-    return (100 + 60 * (x + y + 3 * z > 24) + noise).astype(np.int16)
+    return np.asarray(100 + 60 * (x + y + 3 * z > 24) + noise, np.int16)
 
 
 def write_series(folder: Path, heights: Any = range(5), **elements: Any) -> NDArray[np.int16]:
@@ -173,7 +173,7 @@ def test_tilted_gantry_is_refused(tmp_path: Path) -> None:
     along = 1.25 * np.arange(5)[:, None] * np.cross(*TURN)
     positions = (np.array(shifts) + along).tolist()
     write_series(tmp_path / "in", ImagePositionPatient=positions)
-    with pytest.raises(ImageFileError, match="b.dcm is shifted sideways|shifted sideways against"):
+    with pytest.raises(ImageFileError, match="shifted sideways against"):
         read_image(tmp_path / "in")
 
 

@@ -179,8 +179,8 @@ def denoise_file(
     options, denoiser = settings.options, settings.denoiser
     refuse_output_over_inputs(target, [source, *options.noise.files, *options.masks.files])
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
-        form = format_of_content(source) if source.is_dir() else None
-        check_output_path(target, overwrite=options.overwrite, source=form and form.name)
+        form = format_of_content(source).name if source.is_dir() else None
+        check_output_path(target, overwrite=options.overwrite, source=form)
         with open_image(source) as reader:
             dtype = denoiser.request.result_dtype(reader.header.dtype)
             header = reader.header.with_dtype(dtype).with_quality(options.quality)

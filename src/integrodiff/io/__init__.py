@@ -285,9 +285,7 @@ def check_output(path: Path, header: ImageHeader, *, overwrite: bool) -> Format:
         With what is wrong and what to do.
     """
     own = header.metadata.own
-    form = check_output_path(
-        path, overwrite=overwrite, source=None if own is None else own.format
-    )
+    form = check_output_path(path, overwrite=overwrite, source=None if own is None else own.format)
     problem = form.writer(path).problem(header)
     if problem is not None:
         raise output_refusal(path, problem)

@@ -188,6 +188,23 @@ FORMATS = (
         extra="medical",
     ),
     Format(
+        name="NRRD",
+        suffixes=(".nrrd",),
+        begins=_magic(b"NRRD000"),
+        module=f"{_HERE}.nrrd",
+        package="pynrrd",
+        extra="medical",
+        provides="nrrd",
+    ),
+    Format(
+        name="MRC",
+        suffixes=(".mrc", ".map", ".mrcs", ".rec"),
+        begins=lambda head: head[208:211] == b"MAP",
+        module=f"{_HERE}.mrc",
+        package="mrcfile",
+        extra="microscopy",
+    ),
+    Format(
         name="OME-Zarr",
         suffixes=(".zarr",),
         begins=lambda head: False,

@@ -148,7 +148,8 @@ class _Search:
         elif is_folder_of_images(path, series=self.series):
             if _same(path, self.output):
                 stop(
-                    ExitCode.OUTPUT, f"{self.output}: is the input folder itself; give another folder"
+                    ExitCode.OUTPUT,
+                    f"{self.output}: is the input folder itself; give another folder",
                 )
             others: list[Path] = []
             images = list(self._images_in(path, others))

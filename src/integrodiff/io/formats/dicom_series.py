@@ -48,7 +48,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeriesDetails(FormatDetails):
-    """The elements of all files, in the order of the slices, and names for the files of a result."""
+    """The elements of all files in the order of the slices, and names for new files."""
 
     format: ClassVar[str] = NAME
     slices: tuple[dicom.DicomDetails, ...]
@@ -242,9 +242,7 @@ def _place(folder: Path, path: Path, dataset: Dataset) -> _Place:
     return _Place(found["ImagePositionPatient"], directions)
 
 
-def _order(
-    folder: Path, names: Sequence[str], places: Sequence[_Place]
-) -> tuple[list[int], float]:
+def _order(folder: Path, names: Sequence[str], places: Sequence[_Place]) -> tuple[list[int], float]:
     """Return the order of the slices and their distance; refuse those that are not regular."""
     directions = places[0].directions
     for name, place in zip(names, places, strict=True):
@@ -356,5 +354,3 @@ def _of_slice(header: ImageHeader, details: dicom.DicomDetails) -> ImageHeader:
         settings = f"{derivation.settings} as a volume"
         metadata = replace(metadata, derivation=replace(derivation, settings=settings))
     return replace(header, shape=header.shape[1:], axes=header.axes[1:], metadata=metadata)
-
-
