@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -16,6 +17,7 @@ from integrodiff.arrays import ArrayImage, array_image
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Process, get_engine, get_engine_for
+from integrodiff.errors import VolumeModelWarning
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback
@@ -268,6 +270,14 @@ class Denoiser:
         axes = self._axes if self._channel_axis is not None else self._axes or found.axes
         mask = None if mask is None else found.mask(mask)
         source = array_image(found.array, axes=axes, channel_axis=self._channel_axis, mask=mask)
+        source = replace(source, distances=found.distances)
+        if found.uneven and source.layout.is_volume and self.request.spacing is None:
+            warnings.warn(
+                f"the coordinates of {found.uneven} are not evenly spaced, and the spacing of the "
+                "volume is taken as equal; give spacing",
+                VolumeModelWarning,
+                stacklevel=2,
+            )
         array = source.array
         dtype = self.request.result_dtype(array.dtype)
         if out is not None:

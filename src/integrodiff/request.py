@@ -498,8 +498,8 @@ def _volume(request: Request, source: Source) -> Volume | None:
     if request.spacing is not None and len(request.spacing) != len(letters):
         raise ValueError(
             f"spacing needs one number for each of the axes {', '.join(letters)} of the image, in "
-            f"this order; got {len(request.spacing)}. Slices of a volume have the axis Z; on the "
-            "command line --volume makes them of pages"
+            f"this order; got {len(request.spacing)}. If its pages are slices of a volume, "
+            "take axes with Z"
         )
     if not layout.is_volume:
         if request.spacing is not None:
@@ -522,8 +522,8 @@ def _volume(request: Request, source: Source) -> Volume | None:
         model.evolution(max(model.noise_levels, default=25.0), None, (1.0, 1.0, 1.0))
     except ValueError as error:
         raise ValueError(
-            f"this model cannot denoise volumes: {error}. Take model='iad-plus', or axes with Q in "
-            "place of Z to denoise slices one by one"
+            f"this model cannot denoise volumes: {error}. Take model='iad-plus', or axes with Q "
+            "in place of Z to denoise slices one by one"
         ) from error
     distances: Mapping[str, float] = dict.fromkeys("ZYX", 1.0)
     origin = "unknown"
@@ -538,8 +538,7 @@ def _volume(request: Request, source: Source) -> Volume | None:
         warnings.warn(
             f"the spacing of this volume is {z:g} : {y:g} : {x:g} (z : y : x). Above {_THICK:g} "
             "diffusion in three dimensions was worse than slice by slice on some data "
-            "(docs/volumes.md); to denoise slices one by one, write Q in place of Z in axes, or "
-            "--slices",
+            "(docs/volumes.md); take axes with Q in place of Z to denoise slices one by one",
             VolumeModelWarning,
             stacklevel=_outside(),
         )

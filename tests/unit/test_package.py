@@ -207,10 +207,10 @@ _denoise
 __init__
 io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.pyramid \
     formats.tiff_tags formats.tiff_levels formats.tiff_cog formats.tiff_writing \
-    formats.jpeg_size formats.tiff \
+    formats.jpeg_segments formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp_quality formats.webp \
-    formats.gif formats.bmp formats.avif formats.heic formats.npy formats.dicom_frames \
-    formats.dicom formats.dicom_series formats.nifti formats.nrrd formats.mrc \
+    formats.gif formats.bmp formats.boxes formats.avif formats.heic formats.npy \
+    formats.dicom_frames formats.dicom formats.dicom_series formats.nifti formats.nrrd formats.mrc \
     formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
     formats.__init__ __init__
 viz: metrics sheet view notebook_figure drawing comparison comparison_figure demo explanation \

@@ -44,7 +44,8 @@ def denoise(
             metavar="OUT",
             help="Denoised image, or a folder for several images; - is standard output. The format "
             "follows the file extension: .png, .jpg, .webp, .gif, .bmp, .avif, .heic, .tif or "
-            ".npy, and for inputs of the same format .dcm, .nii, .nii.gz or .zarr.",
+            ".npy, and for inputs of the same format .dcm, .nii, .nii.gz, .nrrd, .mrc or .zarr, "
+            "and a new folder for a DICOM series.",
         ),
     ],
     sigma: Sigma = None,
@@ -89,7 +90,8 @@ def denoise(
         typer.Option(
             "--volume/--slices",
             help="Denoise the pages of a stack as one volume in three dimensions, or one by one. "
-            "By default slices (an axis Z) are a volume, frames and other pages are not.",
+            "By default slices (an axis Z, a DICOM series) are a volume, frames and other pages "
+            "are not.",
             show_default=False,
         ),
     ] = None,
@@ -199,6 +201,7 @@ def denoise(
         integrodiff denoise noisy.png clean.png --sigma 25
         integrodiff denoise counts.tif clean.tif --noise poisson
         integrodiff denoise brain.nii.gz clean.nii.gz --nodata 0
+        integrodiff denoise series/ clean/
         integrodiff denoise stack.tif clean.tif --volume --spacing 3,1,1
         integrodiff denoise noisy/ clean/ --jobs 2 --resume
         integrodiff denoise - - --format tif < noisy.png > clean.tif
