@@ -102,11 +102,14 @@ def denoise(
         samples. ``separate``: one for each sample. ``auto`` is ``opponent`` for three samples and
         ``joint`` otherwise. With ``auto`` and ``opponent`` the last of four samples is
         transparency, which is returned as it is; ``joint`` and ``separate`` denoise all four.
-    noise : {"gaussian", "poisson", "poisson-gaussian"}, PoissonGaussian or UnknownDetector
+    noise : {"gaussian", "poisson", "poisson-gaussian", "rician"}, PoissonGaussian or \
+    UnknownDetector
         ``gaussian`` noise has the level ``sigma``. ``poisson`` is for photon counts,
         :class:`integrodiff.PoissonGaussian` for a detector with known gain, offset and readout
         noise. ``poisson-gaussian`` estimates them from the image; with
-        :class:`integrodiff.UnknownDetector` the offset can be given.
+        :class:`integrodiff.UnknownDetector` the offset can be given. ``rician`` is the noise of
+        magnitudes in MRI: ``sigma`` is its level in the real and the imaginary part, and the
+        result estimates the magnitude without noise, without its bias.
     engine : {"auto", "native", "numpy", "torch"}
         Compute backend. ``auto`` takes the fastest that is available.
     as_float : bool

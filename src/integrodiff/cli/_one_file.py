@@ -264,6 +264,8 @@ def _noise_of_channel(channel: ResolvedChannel) -> dict[str, Any]:
     if channel.photons is not None:
         return {**asdict(channel.photons), "estimated": channel.estimated}
     found: dict[str, Any] = {"sigma": channel.sigmas.tolist(), "estimated": channel.estimated}
+    if channel.rice is not None:
+        found["distribution"] = "rician"
     if channel.map is not None:
         found["sigma_range"] = [channel.map.lowest, channel.map.highest]
     if not all(levels.is_white for levels in channel.noise):
