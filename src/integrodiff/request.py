@@ -53,7 +53,7 @@ from integrodiff.noise.levels import (
 )
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
-from integrodiff.noise.rice import Rician
+from integrodiff.noise.rice import Rician, level_of
 from integrodiff.noise.spectrum import Glimpse, glimpse_of
 from integrodiff.stages import Evolution
 from integrodiff.units import GreyUnits
@@ -64,8 +64,6 @@ Noise: TypeAlias = (
 )
 NOISES = ("gaussian", "poisson", "poisson-gaussian", "rician")
 
-_RICIAN_ROUNDS, _RICIAN_ENOUGH = 12, 2e-3
-"""Rounds in which the level of Rician noise is estimated, and a change that ends them."""
 
 Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | None
 
@@ -685,6 +683,11 @@ class _Survey:
             self._look_again(photons)
             given = (white(1.0),) * layout.samples
         rice = self._rice(given) if self._is_rician else None
+        if rice is not None and given is None:
+            # Whether noise is correlated shows after stabilisation, its level better before.
+            measured = typical_levels([seen.noise for (seen,) in self._seen])
+            level = measured.sigma
+            given = (measured.times(rice.sigma / level) if level else white(rice.sigma),)
         noise, new = self._noise(given)
         space = colour_space(request.colour, np.array([levels.effective for levels in new]))
         return ResolvedChannel(
@@ -703,23 +706,15 @@ class _Survey:
     def _rice(self, given: tuple[NoiseLevels, ...] | None) -> Rician:
         """Return Rician noise, given or estimated; measure the planes that were kept."""
         _warn_of_negative_magnitudes(self._zero, self._extremes)
-        rice = Rician(sigma=given[0].sigma if given else self._rician_level(), zero=self._zero)
+        if given is None:
+            found = [_rician_level(plane, mask, self._zero) for plane, mask in self._kept]
+            sigma = float(np.median(found))
+        else:
+            sigma = given[0].sigma
+        rice = Rician(sigma=sigma, zero=self._zero)
         for plane, mask in self._kept:
             self._measure(plane, mask, rice)
         return rice
-
-    def _rician_level(self) -> float:
-        """Estimate the level of Rician noise: stabilised by it, noise has the same level."""
-        rice: Rician | None = None
-        weights = np.ones(1)
-        for _ in range(_RICIAN_ROUNDS):
-            views = [_view_of(plane, mask, rice) for plane, mask in self._kept]
-            found = typical_levels([view.measured(weights, estimates=True).noise for view in views])
-            sigma = found.sigma
-            last, rice = rice, Rician(sigma=sigma, zero=self._zero)
-            if sigma == 0 or (last and abs(sigma / last.sigma - 1) < _RICIAN_ENOUGH):
-                break
-        return sigma
 
     def _unchanged(self, layout: Layout) -> ResolvedChannel:
         """Return a channel without a valid pixel, which has no noise to be removed."""
@@ -807,6 +802,15 @@ class _Survey:
             for sample in ([plane] if plane.ndim == 2 else np.moveaxis(plane, -1, 0))
         ]
         return detector_of(images, offset)
+
+
+def _rician_level(plane: NDArray[Any], mask: Mask | None, zero: float) -> float:
+    """Estimate the level of Rician noise from the flattest parts of a plane."""
+    glimpse = glimpse_of(plane, mask)
+    tiles = None if glimpse is None else glimpse.measured()
+    levels = estimate_levels(plane, tiles, mask)
+    flat = None if tiles is None else tiles.noise()
+    return levels.sigma if flat is None else level_of(flat.mean - zero, levels.sigma)
 
 
 class _Seen(NamedTuple):

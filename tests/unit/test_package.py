@@ -213,8 +213,8 @@ io: spacing bounded image access registry masks formats.exif formats.ome_xml for
     formats.dicom_frames formats.dicom formats.dicom_series formats.nifti formats.nrrd formats.mrc \
     formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
     formats.__init__ __init__
-viz: metrics sheet view notebook_figure drawing comparison comparison_figure demo explanation \
-     explanation_figure figures __init__
+viz: metrics sheet view notebook_figure drawing comparison orthogonal comparison_figure demo \
+     explanation explanation_figure figures __init__
 xarray
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__

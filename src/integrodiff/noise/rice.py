@@ -19,6 +19,11 @@ rounds the deviation is within 7 percent of one for all :math:`\nu`. More rounds
 make the slope of f rise and fall, which distorts weak structure. Above the table,
 :math:`f(z) = \sqrt{z^2 - 1/2}`, the limit of stabilisation.
 
+The level of the noise follows from mean and deviation of the flattest parts of an image: their
+ratio is a function of :math:`\nu / \sigma`, and :math:`E z^2 = \nu^2 + 2 \sigma^2`. Below a ratio
+of 2.2, that of a signal of 1.7 noise levels, the parts are taken for air, where
+:math:`\nu = 0`, since the ratio hardly depends on the signal there.
+
 .. [1] A. Foi, "Noise estimation and removal in MR imaging: the variance-stabilization approach",
    IEEE International Symposium on Biomedical Imaging (2011) 1809-1814.
 """
@@ -91,13 +96,35 @@ class Rician:
         return np.asarray(level * signal + self.zero, stabilised.dtype)
 
 
+_AIR = 2.2
+"""Mean over deviation up to which magnitudes are taken for those of no signal."""
+
+
+def level_of(mean: float, deviation: float) -> float:
+    """Return the level of Rician noise in a flat part of an image.
+
+    Parameters
+    ----------
+    mean, deviation : float
+        Mean of the magnitudes, and their standard deviation.
+    """
+    if deviation <= 0 or mean <= 0:
+        return max(deviation, 0.0)
+    tables, ratio = _tables(), mean / deviation
+    if ratio > tables.ratios[-1]:
+        return deviation
+    signal = 0.0 if ratio < _AIR else float(np.interp(ratio, tables.ratios, tables.signals))
+    return float(np.sqrt((mean**2 + deviation**2) / (signal**2 + 2)))
+
+
 class _Tables(NamedTuple):
-    """The transform at magnitudes, and its mean for signals, both from zero on."""
+    """The transform at magnitudes; for signals its mean, and the mean of z over its deviation."""
 
     magnitudes: Floats
     transformed: Floats
     signals: Floats
     means: Floats
+    ratios: Floats
 
 
 def transform(magnitudes: Floats) -> Floats:
@@ -138,6 +165,7 @@ def _tables() -> _Tables:
     signals = np.concatenate([dark, bright[1:]])
     weights = rice_weights(signals, z)
     averages = weights @ z
+    ratios = averages / np.sqrt(weights @ z**2 - averages**2)
     slope, f = np.ones_like(z), z
     for _ in range(_ROUNDS):
         deviations = np.sqrt(np.maximum(weights @ f**2 - (weights @ f) ** 2, 0))
@@ -149,4 +177,4 @@ def _tables() -> _Tables:
     f = np.where(z <= z[end], f - f[end] + limit[end], limit)
     magnitudes = np.concatenate([[0.0], z[: end + 1]])
     transformed = np.concatenate([[f[0] - slope[0] * _STEP / 2], f[: end + 1]])
-    return _Tables(magnitudes, transformed, signals, weights @ f)
+    return _Tables(magnitudes, transformed, signals, weights @ f, ratios)
