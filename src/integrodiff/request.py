@@ -196,7 +196,9 @@ class Request:
             sigma = float(sigma) if sigma.ndim == 0 else sigma
         if noise != "gaussian":
             if units.slope < 0:
-                raise ValueError(f"{_kind(noise)} noise needs stored values that grow with others")
+                what = "Rician noise" if noise == "rician" else "photon noise"
+                cause = "magnitude" if noise == "rician" else "light"
+                raise ValueError(f"{what} needs grey values that grow with the {cause}")
             noise = _stored_detector(noise, units)
         return replace(
             self,
@@ -214,10 +216,6 @@ class Request:
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result for an image of the given dtype."""
         return computing_dtype(dtype) if self.as_float and dtype.kind != "f" else dtype
-
-
-def _kind(noise: Noise) -> str:
-    return "Rician" if noise == "rician" else "photon"
 
 
 class Volume(NamedTuple):
