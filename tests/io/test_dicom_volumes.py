@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,13 @@ def test_other_outputs(tmp_path: Path) -> None:
         write_image(tmp_path / "out", read_image(tmp_path / "out.tif"))
     write_image(tmp_path / "1.2.840.77", image)
     np.testing.assert_array_equal(read_image(tmp_path / "1.2.840.77").pixels, pixels)
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    pixels = write_series(tmp_path / "in")
+    os.mkfifo(tmp_path / "in" / "pipe")
+    assert is_image_folder(tmp_path / "in")
+    np.testing.assert_array_equal(read_image(tmp_path / "in").pixels, pixels)
 
 
 def test_damaged_slice_is_named(tmp_path: Path) -> None:

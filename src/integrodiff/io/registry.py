@@ -312,8 +312,10 @@ _SERIES = FORMATS[-1]
 
 def _begins_like_dicom(path: Path) -> bool:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
         with path.open("rb") as stream:
-            return path.is_file() and stream.read(132)[128:] == b"DICM"
+            return stream.read(132)[128:] == b"DICM"
     except OSError:
         return False
 
