@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import mrcfile
 import nibabel
+import nrrd
 import numpy as np
 import pydicom
 import tifffile
@@ -35,6 +37,8 @@ def write_seeds(folder: Path) -> list[Path]:
     _write_stacks(folder)
     _write_zarr(folder)
     _write_dicom(folder)
+    _write_series(folder / "series")
+    _write_maps(folder)
     return sorted(folder.iterdir())
 
 
@@ -131,3 +135,30 @@ def _write_dicom(folder: Path) -> None:
         dataset.PixelData = encapsulate([stream.getvalue()] * 2)
         dataset.file_meta.TransferSyntaxUID = syntax
         dataset.save_as(folder / f"frames-{kind.lower()}.dcm")
+
+
+def _write_series(folder: Path) -> None:
+    dataset = pydicom.dcmread(FOREIGN / "explicit.dcm")
+    dataset.Rows, dataset.Columns, dataset.PixelSpacing = 9, 11, [1, 1]
+    dataset.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+    folder.mkdir()
+    for number in range(3):
+        uid = pydicom.uid.UID(f"1.2.{number}")
+        dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = uid
+        dataset.ImagePositionPatient = [0, 0, 2 * number]
+        dataset.PixelData = _PIXELS[number % 2].tobytes()
+        dataset.save_as(folder / f"slice{number}.dcm")
+
+
+def _write_maps(folder: Path) -> None:
+    for name, dtype in (("short.mrc", "<i2"), ("float.map", ">f4"), ("byte.mrc", "i1")):
+        with mrcfile.new(folder / name) as file:
+            file.set_data((_PIXELS // 600).astype(dtype))
+            file.set_volume()
+            file.voxel_size = 2.5
+            file.set_extended_header(np.zeros(20, "V1"))
+    fields = {"kinds": ["domain"] * 3, "space directions": np.eye(3), "space dimension": 3}
+    for name in ("raw", "gzip", "bzip2"):
+        options: Any = {**fields, "encoding": name, "comment": "a pair"}
+        nrrd.write(str(folder / f"{name}.nrrd"), _PIXELS.T, options)
+    nrrd.write(str(folder / "colour.nrrd"), _COLOUR.T, {"kinds": ["RGB-color", "domain", "domain"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from integrodiff.blocks import Block, blocks, halo
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Process, get_engine, get_engine_for
+from integrodiff.errors import VolumeModelWarning
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
 from integrodiff.pipeline import Pipeline, StepCallback, volume_bytes
@@ -103,11 +105,14 @@ def denoise(
         samples. ``separate``: one for each sample. ``auto`` is ``opponent`` for three samples and
         ``joint`` otherwise. With ``auto`` and ``opponent`` the last of four samples is
         transparency, which is returned as it is; ``joint`` and ``separate`` denoise all four.
-    noise : {"gaussian", "poisson", "poisson-gaussian"}, PoissonGaussian or UnknownDetector
+    noise : {"gaussian", "poisson", "poisson-gaussian", "rician"}, PoissonGaussian or \
+    UnknownDetector
         ``gaussian`` noise has the level ``sigma``. ``poisson`` is for photon counts,
         :class:`integrodiff.PoissonGaussian` for a detector with known gain, offset and readout
         noise. ``poisson-gaussian`` estimates them from the image; with
-        :class:`integrodiff.UnknownDetector` the offset can be given.
+        :class:`integrodiff.UnknownDetector` the offset can be given. ``rician`` is the noise of
+        magnitudes in MRI: ``sigma`` is its level in the real and the imaginary part, and the
+        result estimates the magnitude without noise, without its bias.
     engine : {"auto", "native", "numpy", "torch"}
         Compute backend. ``auto`` takes the fastest that is available.
     as_float : bool
@@ -279,6 +284,14 @@ class Denoiser:
         axes = self._axes if self._channel_axis is not None else self._axes or found.axes
         mask = None if mask is None else found.mask(mask)
         source = array_image(found.array, axes=axes, channel_axis=self._channel_axis, mask=mask)
+        source = replace(source, distances=found.distances)
+        if found.uneven and source.layout.is_volume and self.request.spacing is None:
+            warnings.warn(
+                f"the coordinates of {found.uneven} are not evenly spaced, and the spacing of the "
+                "volume is taken as equal; give spacing",
+                VolumeModelWarning,
+                stacklevel=2,
+            )
         array = source.array
         dtype = self.request.result_dtype(array.dtype)
         if out is not None:

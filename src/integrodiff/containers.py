@@ -7,7 +7,8 @@ can only be there if they have been imported already.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,6 +35,10 @@ class Container(NamedTuple):
         Unit of the grey values, where the container knows it.
     orientation : int
         How the image is turned for display, in the numbers of EXIF.
+    distances : mapping
+        Spacing along Z, Y and X in one unit, where the container knows it.
+    uneven : str
+        Name of an axis of a volume whose coordinates are not evenly spaced, if there is one.
     """
 
     array: Any
@@ -42,6 +47,8 @@ class Container(NamedTuple):
     mask: Callable[[Any], Any] = lambda mask: mask
     unit: str = ""
     orientation: int = 1
+    distances: Mapping[str, float] = MappingProxyType({})
+    uneven: str = ""
 
 
 def opened(image: Any) -> Container:
@@ -64,8 +71,9 @@ def opened(image: Any) -> Container:
         raise TypeError(
             "a dask array is computed block by block: call denoise(image.compute(), ...), or, to "
             "stay lazy, image.rechunk({-2: -1, -1: -1}).map_blocks(denoise, sigma, axes=..., "
-            "data_range=..., dtype=image.dtype), where every block holds whole planes. With sigma "
-            "and data_range all blocks are treated alike"
+            "data_range=..., dtype=image.dtype), where every block holds whole planes. For "
+            "volumes, add the axis of the slices to rechunk: every block needs all of them. With "
+            "sigma and data_range all blocks are treated alike"
         )
     if hasattr(image, "__dlpack__") and not isinstance(image, (np.ndarray, np.generic)):
         return _dlpack(image)
@@ -175,14 +183,46 @@ def _plane_names(names: Sequence[Any]) -> tuple[Any, Any]:
     return by_letter.get("Y", names[-2:][0]), by_letter.get("X", names[-1])
 
 
+def _slice_names(names: Sequence[Any]) -> list[Any]:
+    """Return the name of the axis of slices, if there is one."""
+    return [name for name in names if _LETTERS.get(str(name).lower()) == "Z"]
+
+
+_EVEN = 1e-2
+"""Relative difference of distances up to which coordinates are evenly spaced."""
+
+
+def _coordinate_distances(image: Any, axes: str | None) -> tuple[dict[str, float], str]:
+    """Return the spacing of a volume by its coordinates, empty if they do not say it.
+
+    The second value is the name of an axis whose coordinates are not evenly spaced.
+    """
+    found: dict[str, float] = {}
+    units = set()
+    for name, letter in zip(image.dims, axes if axes and "Z" in axes else "", strict=False):
+        if letter not in "ZYX" or name not in image.coords or image.sizes[name] < 2:
+            continue
+        values = np.asarray(image.coords[name].values)
+        if values.dtype.kind not in "iuf":
+            continue
+        steps = np.abs(np.diff(values.astype(np.float64)))
+        mean = float(steps.mean())
+        if not np.isfinite(mean) or mean == 0 or np.ptp(steps) > _EVEN * mean:
+            return {}, str(name)
+        found[letter] = mean
+        units.add(str(image.coords[name].attrs.get("units", "")))
+    return (found if len(found) == 3 and len(units) == 1 else {}), ""
+
+
 def _xarray(image: Any) -> Container:
     if image.chunks is not None:
-        rows, columns = _plane_names(image.dims)
+        whole = dict.fromkeys([*_slice_names(image.dims), *_plane_names(image.dims)], -1)
+        what = "volumes" if len(whole) > 2 else "planes"
         raise TypeError(
             "an array in chunks is computed block by block: call denoise(image.compute(), ...), "
-            f"or, to stay lazy, planes = image.chunk({{{rows!r}: -1, {columns!r}: -1}}) and "
-            "planes.map_blocks(denoise, kwargs={'sigma': ..., 'data_range': ...}, "
-            "template=planes). With sigma and data_range all blocks are treated alike"
+            f"or, to stay lazy, {what} = image.chunk({whole!r}) and {what}.map_blocks(denoise, "
+            f"kwargs={{'sigma': ..., 'data_range': ...}}, template={what}). With sigma and "
+            "data_range all blocks are treated alike"
         )
     letters = [_LETTERS.get(str(name).lower()) for name in image.dims]
     axes = None if None in letters else "".join(filter(None, letters))
@@ -195,4 +235,8 @@ def _xarray(image: Any) -> Container:
             return given
         return given.broadcast_like(image).transpose(*image.dims).values
 
-    return Container(image.values, axes, wrapped, mask, unit=str(image.attrs.get("units", "")))
+    distances, uneven = _coordinate_distances(image, axes)
+    unit = str(image.attrs.get("units", ""))
+    return Container(
+        image.values, axes, wrapped, mask, unit=unit, distances=distances, uneven=uneven
+    )

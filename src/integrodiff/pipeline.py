@@ -375,6 +375,8 @@ class _Stations:
                 band = np.where(_like(mask[rows], band), band, band.dtype.type(0))
             if channel.photons is not None:
                 band = channel.photons.stabilise(band)
+            if channel.rice is not None:
+                band = channel.rice.stabilise(band, self._levels_of(rows.start, len(band)))
             separated = channel.space.separated(
                 band[None] if band.ndim == 2 else np.moveaxis(band, -1, 0)
             )
@@ -387,9 +389,21 @@ class _Stations:
         factors = channel.factors.astype(image.dtype)[:, None, None]
         for rows in _row_bands(*image.shape[1:]):
             band = np.divide(image[:, rows], factors)
-            image[:, rows] = channel.space.mixed(band)
+            mixed = channel.space.mixed(band)
+            if channel.rice is not None:
+                mixed = channel.rice.restore(mixed, self._levels_of(rows.start, mixed.shape[1]))
+            image[:, rows] = mixed
         plane = image[0] if dimensions == 2 else np.moveaxis(image, 0, -1)
         return plane if channel.photons is None else channel.photons.restore(plane)
+
+    def _levels_of(self, first: int, count: int) -> NDArray[np.float64] | None:
+        """Return the noise levels of some rows, of a plane or of slices below each other."""
+        levels = self.channel.map
+        if levels is None or levels.relative is None:
+            return None
+        tall = levels.relative.reshape(-1, levels.relative.shape[-1])
+        numbers = np.arange(first, first + count) % len(tall)
+        return np.asarray(levels.mean * tall[numbers], np.float64)
 
     def denoised(
         self,

@@ -54,15 +54,17 @@ from integrodiff.noise.levels import (
 )
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
+from integrodiff.noise.rice import Rician, level_of
 from integrodiff.noise.spectrum import Glimpse, glimpse_of
 from integrodiff.stages import Evolution
 from integrodiff.units import GreyUnits
 from integrodiff.validity import Mask, Validity
 
 Noise: TypeAlias = (
-    Literal["gaussian", "poisson", "poisson-gaussian"] | PoissonGaussian | UnknownDetector
+    Literal["gaussian", "poisson", "poisson-gaussian", "rician"] | PoissonGaussian | UnknownDetector
 )
-NOISES = ("gaussian", "poisson", "poisson-gaussian")
+NOISES = ("gaussian", "poisson", "poisson-gaussian", "rician")
+
 
 Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | None
 
@@ -149,7 +151,7 @@ class Request:
         """Refuse noise levels of a wrong kind; keep maps and levels per scale."""
         if self.sigma is not None and self.noise_psd is not None:
             raise ValueError("give sigma or noise_psd, not both")
-        if self.noise != "gaussian":
+        if self.noise not in ("gaussian", "rician"):
             raise ValueError(
                 "sigma describes Gaussian noise; for photon noise give noise=PoissonGaussian(...) "
                 "with the gain, offset and readout noise of the detector"
@@ -198,7 +200,9 @@ class Request:
             sigma = float(sigma) if sigma.ndim == 0 else sigma
         if noise != "gaussian":
             if units.slope < 0:
-                raise ValueError("photon noise needs grey values that grow with the light")
+                what = "Rician noise" if noise == "rician" else "photon noise"
+                cause = "magnitude" if noise == "rician" else "light"
+                raise ValueError(f"{what} needs grey values that grow with the {cause}")
             noise = _stored_detector(noise, units)
         return replace(
             self,
@@ -296,6 +300,8 @@ class ResolvedChannel:
         The mask of the first plane that has invalid pixels, and valid ones as well.
     volume : Volume, optional
         Geometry, if the channel is denoised in three dimensions.
+    rice : Rician, optional
+        Rician noise, if it is stabilised first. Its level stays that of the image, and may vary.
     """
 
     noise: tuple[NoiseLevels, ...]
@@ -307,6 +313,7 @@ class ResolvedChannel:
     shapes: tuple[NoiseLevels, ...]
     mask: Mask | None = None
     volume: Volume | None = None
+    rice: Rician | None = None
 
     def in_units(self, units: GreyUnits) -> ResolvedChannel:
         """Return the channel for an image with its grey values in another unit."""
@@ -361,6 +368,8 @@ class ResolvedChannel:
             text = f"sigma {', '.join(values)}"
             if not all(levels.is_white for levels in self.noise):
                 text += ", correlated noise"
+        if self.rice is not None:
+            text += ", Rician noise"
         return f"{text} (estimated)" if self.estimated else text
 
 
@@ -475,7 +484,13 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
     layout, request = source.layout, request.stored(source.units)
     _check_map(request.map, layout)
     volume = _volume(request, source)
-    surveys = [_Survey(request, source.dtype, layout, volume) for _ in range(layout.channels)]
+    if request.noise == "rician" and layout.samples > 1:
+        raise ValueError(
+            "Rician noise is that of magnitudes, one value at each pixel; this image has "
+            f"{layout.samples} samples"
+        )
+    zero = -source.units.intercept / source.units.slope
+    surveys = [_Survey(request, source.dtype, layout, volume, zero) for _ in range(layout.channels)]
     invalid = _read(surveys, source)
     channels = tuple(survey.resolved(channel, layout) for channel, survey in enumerate(surveys))
     _warn_of_void_planes(invalid)
@@ -502,8 +517,8 @@ def _volume(request: Request, source: Source) -> Volume | None:
     if request.spacing is not None and len(request.spacing) != len(letters):
         raise ValueError(
             f"spacing needs one number for each of the axes {', '.join(letters)} of the image, in "
-            f"this order; got {len(request.spacing)}. Slices of a volume have the axis Z; on the "
-            "command line --volume makes them of pages"
+            f"this order; got {len(request.spacing)}. If its pages are slices of a volume, "
+            "take axes with Z"
         )
     if not layout.is_volume:
         if request.spacing is not None:
@@ -526,8 +541,8 @@ def _volume(request: Request, source: Source) -> Volume | None:
         model.evolution(max(model.noise_levels, default=25.0), None, (1.0, 1.0, 1.0))
     except ValueError as error:
         raise ValueError(
-            f"this model cannot denoise volumes: {error}. Take model='iad-plus', or axes with Q in "
-            "place of Z to denoise slices one by one"
+            f"this model cannot denoise volumes: {error}. Take model='iad-plus', or axes with Q "
+            "in place of Z to denoise slices one by one"
         ) from error
     distances: Mapping[str, float] = dict.fromkeys("ZYX", 1.0)
     origin = "unknown"
@@ -542,8 +557,7 @@ def _volume(request: Request, source: Source) -> Volume | None:
         warnings.warn(
             f"the spacing of this volume is {z:g} : {y:g} : {x:g} (z : y : x). Above {_THICK:g} "
             "diffusion in three dimensions was worse than slice by slice on some data "
-            "(docs/volumes.md); to denoise slices one by one, write Q in place of Z in axes, or "
-            "--slices",
+            "(docs/volumes.md); take axes with Q in place of Z to denoise slices one by one",
             VolumeModelWarning,
             stacklevel=_outside(),
         )
@@ -572,9 +586,15 @@ class _Survey:
     """Collects from the planes of one channel what the request leaves open."""
 
     def __init__(
-        self, request: Request, dtype: np.dtype[Any], layout: Layout, volume: Volume | None
+        self,
+        request: Request,
+        dtype: np.dtype[Any],
+        layout: Layout,
+        volume: Volume | None,
+        zero: float,
     ) -> None:
-        self._request, self._dtype, self._volume = request, dtype, volume
+        self._request, self._dtype, self._volume, self._zero = request, dtype, volume, zero
+        self._is_rician = request.noise == "rician"
         self._matrix = sample_matrix(request.colour, layout.samples)
         # Where voxels are valid, for a map of a volume.
         self._voxels: Mask | None = None
@@ -623,14 +643,15 @@ class _Survey:
 
     @property
     def _keeps(self) -> bool:
-        """Whether planes are kept until the detector is known."""
-        return self._request.noise != "gaussian" and self._request.estimates
+        """Whether planes are kept until the detector, or the level of Rician noise, is known."""
+        return self._is_rician or (self._request.noise != "gaussian" and self._request.estimates)
 
     def _is_enough(self, mask: Mask) -> bool:
         """Whether enough pixels of a plane are valid for what is to be estimated."""
         if not self._request.estimates:
             return True
-        return has_enough_patches(mask) if self._keeps else has_enough_tiles(mask)
+        patches = self._keeps and not self._is_rician
+        return has_enough_patches(mask) if patches else has_enough_tiles(mask)
 
     def _look_closer_at(self, plane: NDArray[Any], mask: Mask | None) -> None:
         """Measure noise and structure of a plane, or keep it until the detector is known."""
@@ -640,10 +661,10 @@ class _Survey:
             self._measure(plane, mask, _known_detector(self._request.noise))
 
     def _measure(
-        self, plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | None
+        self, plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | Rician | None
     ) -> None:
         """Measure the structure of the new samples of a plane and, if asked for, the noise."""
-        estimates = self._request.estimates and photons is None
+        estimates = self._request.estimates and not isinstance(photons, PoissonGaussian)
         seen = _view_of(plane, mask, photons)
         if estimates and not self._is_identity:
             samples = np.eye(len(self._matrix))
@@ -656,12 +677,19 @@ class _Survey:
         if self._is_void:
             return self._unchanged(layout)
         if request.estimates and not self._seen and not self._kept:
-            raise ValueError(too_few_patches() if self._keeps else too_few_tiles())
+            patches = self._keeps and not self._is_rician
+            raise ValueError(too_few_patches() if patches else too_few_tiles())
         photons, levels = self._photons(), self._map()
         given = _given_noise(request, layout, number, levels)
         if photons is not None:
             self._look_again(photons)
             given = (white(1.0),) * layout.samples
+        rice = self._rice(given) if self._is_rician else None
+        if rice is not None and given is None:
+            # Whether noise is correlated shows after stabilisation, its level better before.
+            measured = typical_levels([seen.noise for (seen,) in self._seen])
+            level = measured.sigma
+            given = (measured.times(rice.sigma / level) if level else white(rice.sigma),)
         noise, new = self._noise(given)
         space = colour_space(request.colour, np.array([levels.effective for levels in new]))
         return ResolvedChannel(
@@ -674,7 +702,21 @@ class _Survey:
             shapes=tuple(joined_levels(new[group.samples]) for group in space.groups),
             mask=self._mask,
             volume=self._volume,
+            rice=rice,
         )
+
+    def _rice(self, given: tuple[NoiseLevels, ...] | None) -> Rician:
+        """Return Rician noise, given or estimated; measure the planes that were kept."""
+        _warn_of_negative_magnitudes(self._zero, self._extremes)
+        if given is None:
+            found = [_rician_level(plane, mask, self._zero) for plane, mask in self._kept]
+            sigma = float(np.median(found))
+        else:
+            sigma = given[0].sigma
+        rice = Rician(sigma=sigma, zero=self._zero)
+        for plane, mask in self._kept:
+            self._measure(plane, mask, rice)
+        return rice
 
     def _unchanged(self, layout: Layout) -> ResolvedChannel:
         """Return a channel without a valid pixel, which has no noise to be removed."""
@@ -752,7 +794,7 @@ class _Survey:
     def _photons(self) -> PoissonGaussian | None:
         """Return the detector, given or estimated, or None if the noise is Gaussian."""
         noise = self._request.noise
-        if noise == "gaussian" or not self._request.estimates:
+        if noise in ("gaussian", "rician") or not self._request.estimates:
             return _known_detector(noise)
         # All samples and planes of a channel are assumed to have the same noise.
         offset = noise.offset if isinstance(noise, UnknownDetector) else None
@@ -762,6 +804,15 @@ class _Survey:
             for sample in ([plane] if plane.ndim == 2 else np.moveaxis(plane, -1, 0))
         ]
         return detector_of(images, offset)
+
+
+def _rician_level(plane: NDArray[Any], mask: Mask | None, zero: float) -> float:
+    """Estimate the level of Rician noise from the flattest parts of a plane."""
+    glimpse = glimpse_of(plane, mask)
+    tiles = None if glimpse is None else glimpse.measured()
+    levels = estimate_levels(plane, tiles, mask)
+    flat = None if tiles is None else tiles.noise()
+    return levels.sigma if flat is None else level_of(flat.mean - zero, levels.sigma)
 
 
 class _Seen(NamedTuple):
@@ -781,7 +832,7 @@ class _View(NamedTuple):
         Its grey values.
     mask : array of bool, optional
         Which of them are valid.
-    photons : PoissonGaussian, optional
+    photons : PoissonGaussian or Rician, optional
         The detector, if they are to be stabilised.
     glimpse : Glimpse, optional
         The pixels that are looked at, stabilised, if any tile is valid.
@@ -789,7 +840,7 @@ class _View(NamedTuple):
 
     plane: NDArray[Any]
     mask: Mask | None
-    photons: PoissonGaussian | None
+    photons: PoissonGaussian | Rician | None
     glimpse: Glimpse | None
 
     def measured(self, weights: NDArray[np.float64], *, estimates: bool) -> _Seen:
@@ -827,7 +878,9 @@ class _View(NamedTuple):
                 yield _stabilised(pixels, self.photons).astype(np.float64) @ weights
 
 
-def _view_of(plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | None) -> _View:
+def _view_of(
+    plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | Rician | None
+) -> _View:
     """Look at a plane."""
     glimpse = glimpse_of(plane, mask)
     if glimpse is not None:
@@ -835,8 +888,8 @@ def _view_of(plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | 
     return _View(plane, mask, photons, glimpse)
 
 
-def _stabilised(values: NDArray[Any], photons: PoissonGaussian | None) -> NDArray[Any]:
-    """Return values of which the noise has the variance one, if a detector is given."""
+def _stabilised(values: NDArray[Any], photons: PoissonGaussian | Rician | None) -> NDArray[Any]:
+    """Return values whose noise does not depend on the signal, if a detector is given."""
     if photons is None:
         return values
     return photons.stabilise(values.astype(computing_dtype(values.dtype)))
@@ -921,6 +974,18 @@ def _warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any])
         NoiseLevelWarning,
         stacklevel=_outside(),
     )
+
+
+def _warn_of_negative_magnitudes(zero: float, extremes: list[NDArray[Any]]) -> None:
+    """Warn of grey values that are no magnitudes."""
+    lowest = min((float(ends.min()) for ends in extremes), default=zero)
+    if lowest < zero:
+        warnings.warn(
+            f"Rician noise is that of magnitudes, and this image has values down to {lowest:g}, "
+            "which count as zero; use Gaussian noise if they are none",
+            NoiseLevelWarning,
+            stacklevel=_outside(),
+        )
 
 
 def _given_noise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,35 @@ def test_refused(tmp_path: Path, options: tuple[str, ...], message: str) -> None
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert not (tmp_path / "out.tif").exists()
+
+
+def test_report_names_model_and_spacing(tmp_path: Path) -> None:
+    write_array(tmp_path / "in.nii", scene(), "ZYX")
+    entries = []
+    for option in ((), ("--slices",)):
+        names = tmp_path / "in.nii", tmp_path / f"out{len(option)}.nii"
+        words = ("--spacing", "1.2,1,1") if not option else ()
+        result = run("denoise", *names, *option, *words, "--json", tmp_path / "report", *SETTINGS)
+        assert result.exit_code == 0, result.stderr
+        entries += json.loads((tmp_path / "report").read_text())["files"]
+    assert [entry["model"] for entry in entries] == ["iad-plus-volume", "iad-plus"]
+    assert [entry["spacing"] for entry in entries] == [[1.2, 1, 1], None]
+
+
+def test_messages_speak_of_options(tmp_path: Path) -> None:
+    """Python users are told of arguments, and those of the command line of options."""
+    write_array(tmp_path / "in.nii", scene(), "ZYX")
+    names = tmp_path / "in.nii", tmp_path / "out.nii"
+    for options, message in (
+        (("--model", "iad-fast"), "Take --model iad-plus, or --slices"),
+        (("--model", "iad-deep"), "Take --model iad-plus, or --slices to denoise slices one"),
+        (("--spacing", "4,1,1"), "take --slices to denoise slices one by one"),
+        (("--slices", "--spacing", "4,1,1"), "slices of a volume, take --volume"),
+    ):
+        words = " ".join(run("denoise", *names, *options, *SETTINGS, "--overwrite").stderr.split())
+        assert message.lower() in words.lower()
+        assert "axes with" not in words
+        assert "model=" not in words
 
 
 def test_layouts_as_volumes() -> None:

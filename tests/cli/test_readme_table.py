@@ -62,10 +62,28 @@ def write_photos(folder: Path) -> None:
 
 
 def write_series(folder: Path) -> None:
-    pytest.importorskip("pydicom")
     folder.mkdir()
-    for number in range(2):
-        write_dicom(folder / f"{number}.dcm", noisy().astype(np.int16))
+    pydicom = pytest.importorskip("pydicom")
+    for number in range(3):
+        path = folder / f"{number}.dcm"
+        write_dicom(path, noisy().astype(np.int16))
+        dataset = pydicom.dcmread(path)
+        dataset.SeriesInstanceUID, dataset.PixelSpacing = "1.2.3", [1, 1]
+        dataset.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+        dataset.ImagePositionPatient = [0, 0, number]
+        dataset.save_as(path)
+
+
+def write_tomogram(path: Path) -> None:
+    mrcfile = pytest.importorskip("mrcfile")
+    with mrcfile.new(path) as file:
+        file.set_data(noisy(3).astype(np.int16))
+        file.set_volume()
+
+
+def write_nrrd(path: Path) -> None:
+    nrrd = pytest.importorskip("nrrd")
+    nrrd.write(str(path), noisy(3).astype(np.int16).T, {"spacings": [1.0, 1.0, 1.0]})
 
 
 def write_volume(path: Path) -> None:
@@ -83,6 +101,8 @@ FILES: dict[str, Callable[[Path], object]] = {
     "cells.ome.tif": write_cells,
     "series/": write_series,
     "scan.nii.gz": write_volume,
+    "scan.nrrd": write_nrrd,
+    "tomogram.mrc": write_tomogram,
     "scene.tif": write_scene,
     "levels.tif": lambda path: tifffile.imwrite(path, np.full((SIDE, SIDE), 10.0, np.float32)),
     "spectrum.npy": lambda path: np.save(path, np.full((SIDE, SIDE), 100.0 * SIDE**2)),

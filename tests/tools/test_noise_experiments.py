@@ -13,6 +13,7 @@ import colour_channels
 import noise_level
 import noise_map
 import photon_noise
+import rician_noise
 import unknown_noise
 from integrodiff import PoissonGaussian
 from integrodiff.viz.metrics import psnr
@@ -24,6 +25,14 @@ def clean() -> NDArray[np.float32]:
     """A disc on a ramp."""
     y, x = np.mgrid[:170, :170]
     return np.array(60 + x / 3 + 90 * ((y - 80) ** 2 + (x - 70) ** 2 < 2000), np.float32)
+
+
+def test_rician_table() -> None:
+    signal = rician_noise.phantom(1, 64)
+    assert {0, 60, 120} <= set(np.unique(signal).tolist())
+    noisy, gaussian, rician, _, level = map(float, rician_noise.row(signal[0], 10, "YX"))
+    assert noisy < gaussian < rician
+    assert level == pytest.approx(10, rel=0.15)
 
 
 @pytest.mark.parametrize("name", noise_level.ESTIMATORS)

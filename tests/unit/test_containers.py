@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff import Denoiser, denoise
+from integrodiff import Denoiser, VolumeModelWarning, denoise
 
 SETTINGS: dict[str, Any] = {"data_range": 255, "model": "pm"}
 
@@ -149,8 +149,46 @@ class TestXarray:
             assert len(image.integrodiff.compare(image).axes) > 6
             assert len(image.integrodiff.explain(20, model="pm").axes) > 12
 
+    def test_coordinates_give_the_spacing_of_a_volume(self) -> None:
+        xr = pytest.importorskip("xarray")
+        pixels = noisy(4, 12, 13)
+        coords = {"z": np.arange(4) * 2.5, "y": np.arange(12) * -2.0, "x": np.arange(13) * 2.0}
+        image = xr.DataArray(pixels, dims=("z", "y", "x"), coords=coords)
+        settings: Any = {**SETTINGS, "engine": "numpy", "model": "iad-plus"}
+        found: Any = denoise(image, 20, **settings)
+        expected = denoise(pixels, 20, axes="ZYX", spacing=(1.25, 1, 1), **settings)
+        np.testing.assert_array_equal(found.values, expected)
+        given: Any = denoise(image, 20, spacing=(1, 1, 1), **settings)
+        equal = denoise(pixels, 20, axes="ZYX", **settings)
+        np.testing.assert_array_equal(given.values, equal)
+        uneven = image.assign_coords(z=[0, 1, 2, 4])
+        with pytest.warns(VolumeModelWarning, match="coordinates of z are not evenly spaced"):
+            taken: Any = denoise(uneven, 20, **settings)
+        np.testing.assert_array_equal(taken.values, equal)
+        assert denoise(uneven, 20, spacing=(1, 1, 1), **settings).shape == pixels.shape
+        image.coords["z"].attrs["units"] = "µm"  # the other two may be in any
+        other: Any = denoise(image, 20, **settings)
+        np.testing.assert_array_equal(other.values, equal)
+
 
 class TestDask:
+    def test_volumes_need_all_slices(self) -> None:
+        da = pytest.importorskip("dask.array")
+        xr = pytest.importorskip("xarray")
+        pixels = noisy(4, 12, 13)
+        lazy = da.from_array(pixels, chunks=(1, 12, 13))
+        with pytest.raises(TypeError, match="For volumes, add the axis of the slices"):
+            denoise(lazy, 20, axes="ZYX")
+        image = xr.DataArray(lazy, dims=("z", "y", "x"))
+        whole = r"volumes = image.chunk\(\{'z': -1, 'y': -1, 'x': -1\}\)"
+        with pytest.raises(TypeError, match=whole):
+            denoise(image, 20)
+        volumes = image.chunk({"z": -1, "y": -1, "x": -1})
+        settings: Any = {**SETTINGS, "engine": "numpy", "model": "iad-plus"}
+        found = volumes.map_blocks(denoise, kwargs={"sigma": 20, **settings}, template=volumes)
+        expected = denoise(pixels, 20, axes="ZYX", **settings)
+        np.testing.assert_array_equal(found.compute().values, expected)
+
     def test_is_told_how(self) -> None:
         da = pytest.importorskip("dask.array")
         pixels = noisy(2, 12, 13)

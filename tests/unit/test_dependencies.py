@@ -38,7 +38,17 @@ def reviewed() -> dict[str, list[str]]:
     }
 
 
-_EXTRAS_OF_USERS = {"torch", "train", "plot", "codecs", "medical", "zarr", "heic", "arrays"}
+_EXTRAS_OF_USERS = {
+    "torch",
+    "train",
+    "plot",
+    "codecs",
+    "medical",
+    "microscopy",
+    "zarr",
+    "heic",
+    "arrays",
+}
 
 
 def test_every_requirement_is_reviewed_and_nothing_else() -> None:

@@ -201,7 +201,7 @@ _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
 engines: base threads gpu shortcuts certificate staged numpy native torch __init__
-noise: photons maps spectrum levels level __init__
+noise: photons rice maps spectrum levels level __init__
 grey_range
 colour
 request
@@ -210,14 +210,14 @@ _denoise
 __init__
 io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.pyramid \
     formats.tiff_tags formats.tiff_levels formats.tiff_cog formats.tiff_writing \
-    formats.jpeg_size formats.tiff \
+    formats.jpeg_segments formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp_quality formats.webp \
-    formats.gif formats.bmp formats.avif formats.heic formats.npy formats.dicom_frames \
-    formats.dicom formats.nifti formats.zarr_codecs formats.zarr_slabs \
-    formats.zarr_pyramid formats.ome_zarr \
+    formats.gif formats.bmp formats.boxes formats.avif formats.heic formats.npy \
+    formats.dicom_frames formats.dicom formats.dicom_series formats.nifti formats.nrrd formats.mrc \
+    formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
     formats.__init__ __init__
-viz: metrics sheet view notebook_figure drawing comparison comparison_figure demo explanation \
-     explanation_figure figures __init__
+viz: metrics sheet view notebook_figure drawing comparison orthogonal comparison_figure demo \
+     explanation explanation_figure figures __init__
 xarray
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__

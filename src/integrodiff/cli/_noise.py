@@ -47,9 +47,10 @@ SigmaMap = Annotated[
 NoiseKind = Annotated[
     str,
     typer.Option(
-        metavar="gaussian|poisson|poisson-gaussian",
-        help="Noise model: additive Gaussian noise; photon counts; or a detector with gain, offset "
-        "and readout noise, which are estimated if --gain is not given.",
+        metavar="gaussian|poisson|poisson-gaussian|rician",
+        help="Noise model: additive Gaussian noise; photon counts; a detector with gain, offset "
+        "and readout noise, which are estimated if --gain is not given; or Rician noise, that of "
+        "magnitudes in MRI.",
     ),
 ]
 Gain = Annotated[
@@ -105,7 +106,7 @@ class NoiseOptions:
             "--noise-psd": self.noise_psd,
         }
         named = [name for name, value in levels.items() if value is not None]
-        if named and self.kind != "gaussian":
+        if named and self.kind not in ("gaussian", "rician"):
             stop(
                 ExitCode.USAGE,
                 f"{named[0]} describes Gaussian noise and cannot be used with --noise {self.kind}",
@@ -118,9 +119,9 @@ class NoiseOptions:
         from integrodiff import UnknownDetector
 
         if self.sigma_map is not None:
-            return {"sigma": _read_map(self.sigma_map)}
+            return {"sigma": _read_map(self.sigma_map), "noise": self.kind}
         if self.noise_psd is not None:
-            return {"noise_psd": _read_spectrum(self.noise_psd)}
+            return {"noise_psd": _read_spectrum(self.noise_psd), "noise": self.kind}
         if self.kind == "poisson-gaussian":
             known = self._known_detector()
             return {"noise": UnknownDetector(offset=self.offset) if known is None else known}

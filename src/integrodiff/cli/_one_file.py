@@ -108,6 +108,10 @@ class Denoised:
         Number of pages.
     image, how : str
         Descriptions of the image and of how it was denoised.
+    model : str
+        Name of the model that ran, which for volumes may be another than the one asked for.
+    spacing : tuple of float, optional
+        Spacing of a volume along z, y and x over the smallest of them.
     noise : dict
         The noise, given or estimated, as JSON values.
     invalid : int
@@ -122,6 +126,8 @@ class Denoised:
     pages: int
     image: str
     how: str
+    model: str
+    spacing: tuple[float, float, float] | None
     noise: dict[str, Any]
     invalid: int
     seconds: float
@@ -173,6 +179,7 @@ def denoise_file(
         check_output,
         check_output_path,
         create_image,
+        format_of_content,
         open_image,
     )
 
@@ -180,7 +187,8 @@ def denoise_file(
     options, denoiser = settings.options, settings.denoiser
     refuse_output_over_inputs(target, [source, *options.noise.files, *options.masks.files])
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
-        check_output_path(target, overwrite=options.overwrite)
+        form = format_of_content(source).name if source.is_dir() else None
+        check_output_path(target, overwrite=options.overwrite, source=form)
         with open_image(source) as reader:
             dtype = denoiser.request.result_dtype(reader.header.dtype)
             header = reader.header.with_dtype(dtype).with_quality(options.quality)
@@ -203,8 +211,10 @@ def denoise_file(
         size=header.size,
         pages=header.pages,
         image=_image_in_words(header),
-        how=f"{Path(options.model).name} at {resolved.noise}{_geometry(resolved)}, engine "
+        how=f"{_model_name(settings, resolved)} at {resolved.noise}{_geometry(resolved)}, engine "
         f"{denoiser.engine_for(resolved)}",
+        model=_model_name(settings, resolved),
+        spacing=None if resolved.volume is None else resolved.volume.spacing,
         noise=_noise_for_report(resolved),
         invalid=0 if resolved.invalid is None else resolved.invalid.total,
         seconds=time.perf_counter() - start,
@@ -256,6 +266,8 @@ def _noise_of_channel(channel: ResolvedChannel) -> dict[str, Any]:
     if channel.photons is not None:
         return {**asdict(channel.photons), "estimated": channel.estimated}
     found: dict[str, Any] = {"sigma": channel.sigmas.tolist(), "estimated": channel.estimated}
+    if channel.rice is not None:
+        found["distribution"] = "rician"
     if channel.map is not None:
         found["sigma_range"] = [channel.map.lowest, channel.map.highest]
     if not all(levels.is_white for levels in channel.noise):
@@ -280,12 +292,20 @@ def _derivation_in_words(settings: Settings, resolved: ResolvedRequest) -> str:
     parameters = json.dumps(document["parameters"]).replace('"', "")
     if len(parameters) > _LONGEST_PARAMETERS:
         parameters = f"parameters sha256 {hashlib.sha256(parameters.encode()).hexdigest()}"
-    name = Path(settings.options.model).name
+    name = _model_name(settings, resolved)
     ranges = {f"{channel.data_range:.6g}" for channel in resolved.reported}
     return (
         f"denoised by integrodiff {__version__}, model {name} {parameters}, {resolved.noise}, "
         f"data range {', '.join(sorted(ranges))}{_geometry(resolved)}"
     )
+
+
+def _model_name(settings: Settings, resolved: ResolvedRequest) -> str:
+    """Return the name of the model that runs."""
+    from integrodiff.models import VOLUME_MODELS
+
+    name = settings.options.model
+    return Path(name if resolved.volume is None else VOLUME_MODELS.get(name, name)).name
 
 
 def _geometry(resolved: ResolvedRequest) -> str:

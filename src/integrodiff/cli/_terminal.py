@@ -232,8 +232,17 @@ def require_matplotlib() -> None:
 
 def _in_words_of_the_command_line(text: str) -> str:
     """Replace names of Python arguments by the options of the command line."""
-    text = text.replace("data_range", "--data-range").replace("noise_psd", "--noise-psd")
-    return text.replace("give sigma", "give --sigma")
+    for argument, option in (
+        ("data_range", "--data-range"),
+        ("noise_psd", "--noise-psd"),
+        ("give sigma", "give --sigma"),
+        ("give spacing", "give --spacing"),
+        ("model='iad-plus'", "--model iad-plus"),
+        ("axes with Q in place of Z", "--slices"),
+        ("axes with Z", "--volume"),
+    ):
+        text = text.replace(argument, option)
+    return text
 
 
 def printable(text: str) -> str:

@@ -21,7 +21,8 @@ At = Annotated[
     typer.Option(
         metavar="AXIS=N,...",
         help="Plane to draw, counted from 1 along the axes T, C, Z and Q, such as T=3,C=2. By "
-        "default the middle of Z and the first of all others.",
+        "default the middle of Z and the first of all others. With Y or X, such as "
+        "Z=40,Y=120,X=96, `compare` draws three orthogonal planes of a volume through the point.",
         show_default=False,
     ),
 ]
@@ -57,6 +58,12 @@ class ViewOptions:
     page: int | None = None
     bands: str | None = None
     window: tuple[float, float] | None = None
+
+    @property
+    def point(self) -> dict[str, int] | None:
+        """The point of a volume to draw planes through, from zero; None if none is named."""
+        places = self._places()
+        return places if {"Y", "X"} & set(places) else None
 
     def check(self) -> None:
         """Refuse options that are wrong for every image."""

@@ -24,6 +24,7 @@ from integrodiff.cli._terminal import (
 from integrodiff.cli._views import At, Bands, GreyWindow, PageNumber, ViewOptions, say_notes
 
 if TYPE_CHECKING:
+    from integrodiff.io import ImageHeader
     from integrodiff.viz.comparison import Comparison
     from integrodiff.viz.view import View
 
@@ -75,14 +76,17 @@ def compare(
 
     The difference is centred on mid-grey; black and white are four standard deviations away. If
     it shows the shapes of objects, structure was removed together with the noise. One square of
-    every image is enlarged. Images are turned as their EXIF data say, and invalid pixels are greyed
-    out. With --clean, the PSNR and SSIM of both images are printed, over valid pixels.
+    every image is enlarged. With --at Z=80,Y=120,X=96, three orthogonal planes of volumes are drawn
+    through this point instead, in the proportions of the voxels. Images are turned as their EXIF
+    data say, and invalid pixels are greyed out. With --clean, the PSNR and SSIM of both images are
+    printed, over valid pixels.
 
     For example:
 
         integrodiff compare noisy.png denoised.png
         integrodiff compare noisy.png denoised.png --clean original.png --output comparison.png
         integrodiff compare scan.nii.gz clean.nii.gz --at Z=80 --window -160 240
+        integrodiff compare scan.nii.gz clean.nii.gz --at Z=80,Y=120,X=96
         integrodiff compare scene.tif clean.tif --bands 4,3,2 --nodata 0
     """
     with exit_codes(), plain_warnings():
@@ -123,6 +127,9 @@ def _run(request: _Request) -> None:
     refuse_output_over_inputs(output, [*inputs, *request.masks.files])
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=request.overwrite)
+    if request.shown.point is not None:
+        _draw_planes(request, request.shown.point)
+        return
     views = _views(request)
     with stopping(ExitCode.INPUT, ValueError):
         common_mask(views)
@@ -140,6 +147,53 @@ def _run(request: _Request) -> None:
         picture = ImageFile(pixels=comparison_sheet(found), axes="YXS")
         write_image(output, picture, overwrite=request.overwrite)
     say(f"comparison written to {output}")
+
+
+def _draw_planes(request: _Request, at: dict[str, int]) -> None:
+    """Draw three orthogonal planes of volumes through a point."""
+    from integrodiff.errors import ImageFileError
+    from integrodiff.io import ImageFile, open_image, write_image
+    from integrodiff.io.spacing import distances
+    from integrodiff.viz.orthogonal import (
+        compared_planes,
+        orthogonal_sheet,
+        orthogonal_views,
+        places,
+    )
+    from integrodiff.viz.view import in_units
+
+    if request.zoom is not None or request.shown.page or request.shown.bands:
+        stop(ExitCode.USAGE, "--zoom, --page and --bands cannot be used with a point in --at")
+    exclusions = request.masks.exclusions()
+    images: list[list[View]] = []
+    headers: list[ImageHeader] = []
+    for path in request.inputs:
+        with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
+            header = reader.header
+            say_notes(path, reader)
+            with stopping(ExitCode.USAGE, ValueError):
+                where = places(header.layout, at, first=1)
+            if headers and header.shape != headers[0].shape:
+                stop(
+                    ExitCode.INPUT,
+                    f"{path} and {request.inputs[0]} are volumes of different shapes, "
+                    f"{header.shape} and {headers[0].shape}",
+                )
+            white = header.metadata.white_is_zero
+            views = orthogonal_views(
+                reader.planes(), where, exclusions.validity(header), white_is_zero=white, first=1
+            )
+        images.append([in_units(view, *header.display) for view in views])
+        headers.append(header)
+    with stopping(ExitCode.INPUT, ValueError, TypeError):
+        found = compared_planes(images, window=request.shown.window, data_range=request.data_range)
+    say(f"drawn: {', '.join(comparison.images['before'].words for comparison in found)}")
+    with stopping(ExitCode.OUTPUT, ImageFileError):
+        pixels = orthogonal_sheet(found, where, distances(headers[0].spacing))
+        write_image(
+            request.output, ImageFile(pixels=pixels, axes="YXS"), overwrite=request.overwrite
+        )
+    say(f"comparison written to {request.output}")
 
 
 def _views(request: _Request) -> list[View]:

@@ -44,7 +44,8 @@ def denoise(
             metavar="OUT",
             help="Denoised image, or a folder for several images; - is standard output. The format "
             "follows the file extension: .png, .jpg, .webp, .gif, .bmp, .avif, .heic, .tif or "
-            ".npy, and for inputs of the same format .dcm, .nii, .nii.gz or .zarr.",
+            ".npy, and for inputs of the same format .dcm, .nii, .nii.gz, .nrrd, .mrc or .zarr, "
+            "and a new folder for a DICOM series.",
         ),
     ],
     sigma: Sigma = None,
@@ -89,7 +90,8 @@ def denoise(
         typer.Option(
             "--volume/--slices",
             help="Denoise the pages of a stack as one volume in three dimensions, or one by one. "
-            "By default slices (an axis Z) are a volume, frames and other pages are not.",
+            "By default slices (an axis Z, a DICOM series) are a volume, frames and other pages "
+            "are not.",
             show_default=False,
         ),
     ] = None,
@@ -210,6 +212,7 @@ def denoise(
         integrodiff denoise noisy.png clean.png --sigma 25
         integrodiff denoise counts.tif clean.tif --noise poisson
         integrodiff denoise brain.nii.gz clean.nii.gz --nodata 0
+        integrodiff denoise series/ clean/
         integrodiff denoise stack.tif clean.tif --volume --spacing 3,1,1
         integrodiff denoise noisy/ clean/ --jobs 2 --resume
         integrodiff denoise - - --format tif < noisy.png > clean.tif
@@ -268,7 +271,7 @@ class _Run:
     def start(self, options: Options, warnings: list[str]) -> None:
         """Denoise one image or a batch, as the arguments ask."""
         pipes = PIPE in (*self.inputs, self.output)
-        many = not pipes and self._is_batch()
+        many = not pipes and self._is_batch(series=options.volume is not False)
         self._check(pipes=pipes, many=many)
         settings = options.settings()
         if many:
@@ -277,16 +280,19 @@ class _Run:
         with piped(self.inputs[0], self.output, self.suffix) as job:
             run_single(job, settings, warnings, quiet=self.quiet, report=self.report)
 
-    def _is_batch(self) -> bool:
-        """Whether outputs go to a folder."""
+    def _is_batch(self, *, series: bool) -> bool:
+        """Whether outputs go to a folder; ``series`` says whether a DICOM series is one image.
+
+        A single series goes to a folder of the name OUT, unless there is one already.
+        """
+        first, output = Path(self.inputs[0]), Path(self.output)
+        if len(self.inputs) > 1 or is_pattern(self.inputs[0]):
+            return True
+        if is_folder_of_images(first, series=series) or is_folder_of_images(output, series=False):
+            return True
         separators = tuple(filter(None, (os.sep, os.altsep)))
-        return (
-            len(self.inputs) > 1
-            or is_pattern(self.inputs[0])
-            or is_folder_of_images(Path(self.inputs[0]))
-            or is_folder_of_images(Path(self.output))
-            or self.output.endswith(separators)
-        )
+        named = self.output.endswith(separators)
+        return named and (self.resume or not is_folder_of_images(first, series=False))
 
     def _check(self, *, pipes: bool, many: bool) -> None:
         """Refuse options that do not apply to these arguments."""
@@ -311,7 +317,13 @@ class _Run:
         from integrodiff.engines import cpu_count
 
         folder = Path(self.output)
-        jobs = plan_jobs(self.inputs, folder, recursive=self.recursive, suffix=self.suffix)
+        jobs = plan_jobs(
+            self.inputs,
+            folder,
+            recursive=self.recursive,
+            suffix=self.suffix,
+            series=settings.options.volume is not False,
+        )
         make_folder(folder)
         if self.report is not None:
             check_report(self.report, {job.target for job in jobs})

@@ -25,6 +25,7 @@ from integrodiff.cli._noise import (
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
+    note,
     plain_warnings,
     printable,
     require_matplotlib,
@@ -161,6 +162,11 @@ def _run(request: _Request) -> None:
 
     with stopping(ExitCode.INPUT, ImageFileError), open_image(request.input) as reader:
         say_notes(request.input, reader)
+        if reader.layout.is_volume:
+            note(
+                "one slice is explained as an image, by the model for images; `integrodiff "
+                "denoise` treats a volume as a whole"
+            )
         words, found = _explained(request, model, reader)
         white_is_zero = reader.header.metadata.white_is_zero
     what = f"{Path(request.model).name} at {found.noise}"

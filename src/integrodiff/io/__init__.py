@@ -37,6 +37,7 @@ from integrodiff.io.registry import (
     format_of_content,
     format_of_name,
     is_image_folder,
+    series_in_folder,
 )
 from integrodiff.io.spacing import Spacing
 
@@ -60,6 +61,7 @@ __all__ = [
     "is_image_folder",
     "open_image",
     "read_image",
+    "series_in_folder",
     "write_image",
 ]
 
@@ -214,8 +216,18 @@ def write_image(
     return result.notes
 
 
-def check_output_path(path: Path, *, overwrite: bool) -> Format:
+def check_output_path(path: Path, *, overwrite: bool, source: str | None = None) -> Format:
     """Return the format of an output path; refuse a path that no image can be written to.
+
+    Parameters
+    ----------
+    path : Path
+        The path.
+    overwrite : bool
+        Whether an existing file may be replaced.
+    source : str, optional
+        Name of the format of the input. A path without a known file extension is a folder for a
+        DICOM series if the input is one.
 
     Raises
     ------
@@ -223,6 +235,8 @@ def check_output_path(path: Path, *, overwrite: bool) -> Format:
         With what is wrong and what to do.
     """
     form = format_of_name(path)
+    if form is None:
+        form = next((form for form in FORMATS if not form.suffixes and form.name == source), None)
     if form is None:
         raise output_refusal(
             path,
@@ -270,7 +284,8 @@ def check_output(path: Path, header: ImageHeader, *, overwrite: bool) -> Format:
     OutputFileError
         With what is wrong and what to do.
     """
-    form = check_output_path(path, overwrite=overwrite)
+    own = header.metadata.own
+    form = check_output_path(path, overwrite=overwrite, source=None if own is None else own.format)
     problem = form.writer(path).problem(header)
     if problem is not None:
         raise output_refusal(path, problem)

@@ -42,7 +42,8 @@ class Format:
     provides : str, optional
         The module of that package that must be there, if it has another name.
     folder : bool
-        Whether an image is a folder of files.
+        Whether an image is a folder of files. One without file extensions is written to names
+        that have none, from an image of the same format.
     """
 
     name: str
@@ -187,12 +188,38 @@ FORMATS = (
         extra="medical",
     ),
     Format(
+        name="NRRD",
+        suffixes=(".nrrd",),
+        begins=_magic(b"NRRD000"),
+        module=f"{_HERE}.nrrd",
+        package="pynrrd",
+        extra="medical",
+        provides="nrrd",
+    ),
+    Format(
+        name="MRC",
+        suffixes=(".mrc", ".map", ".mrcs", ".rec"),
+        begins=lambda head: head[208:211] == b"MAP",
+        module=f"{_HERE}.mrc",
+        package="mrcfile",
+        extra="microscopy",
+    ),
+    Format(
         name="OME-Zarr",
         suffixes=(".zarr",),
         begins=lambda head: False,
         module=f"{_HERE}.ome_zarr",
         package="zarr",
         extra="zarr",
+        folder=True,
+    ),
+    Format(
+        name="DICOM series",
+        suffixes=(),
+        begins=lambda head: False,
+        module=f"{_HERE}.dicom_series",
+        package="pydicom",
+        extra="medical",
         folder=True,
     ),
 )
@@ -244,13 +271,52 @@ def format_of_content(path: Path) -> Format:
     )
 
 
-def is_image_folder(path: Path) -> bool:
-    """Return whether a folder is one image, such as OME-Zarr, and not a folder of images."""
+def is_image_folder(path: Path, *, series: bool = True) -> bool:
+    """Return whether a folder is one image, and not a folder of images.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    series : bool
+        Whether the files of a DICOM series count as one image, as those of OME-Zarr do.
+    """
     form = format_of_name(path)
     named = form is not None and form.folder
     try:
-        return path.is_dir() and (named or _holds_zarr(path))
+        return path.is_dir() and (
+            named or _holds_zarr(path) or (series and series_in_folder(path) == 1)
+        )
     except (OSError, ValueError):  # reported when it is opened
+        return False
+
+
+def series_in_folder(path: Path) -> int:
+    """Return how many DICOM series are in a folder that holds no other images.
+
+    Slices without a place in space do not count, nor does a single file.
+    """
+    files = [file for file in path.iterdir() if not file.name.startswith(".")]
+    forms = {form.name for file in files if (form := format_of_name(file)) is not None}
+    if forms - {"DICOM"} or _SERIES.missing is not None:
+        return 0
+    if sum(map(_begins_like_dicom, files)) < 2:
+        return 0
+    module = import_module(_SERIES.module)
+    count: int = module.series_in(path, module.image_files(path))
+    return count
+
+
+_SERIES = FORMATS[-1]
+
+
+def _begins_like_dicom(path: Path) -> bool:
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
+        with path.open("rb") as stream:
+            return stream.read(132)[128:] == b"DICM"
+    except OSError:
         return False
 
 
@@ -261,4 +327,8 @@ def _holds_zarr(path: Path) -> bool:
 def _format_of_folder(path: Path) -> Format:
     if _holds_zarr(path):
         return SUFFIXES[".zarr"]
-    raise refusal(path, "is a folder without a Zarr image; give the name of an image file")
+    if series_in_folder(path):
+        return _SERIES
+    raise refusal(
+        path, "is a folder without a Zarr image or a DICOM series; give the name of an image file"
+    )

@@ -77,6 +77,8 @@ class Measurement:
         Whether the image was compressed in blocks, as JPEG files are.
     count : float
         Number of tiles in the image that do not overlap.
+    mean : float
+        Mean grey value of the chosen tiles.
     """
 
     power: NDArray[np.float64]
@@ -85,6 +87,7 @@ class Measurement:
     structure: float
     compressed: bool
     count: float
+    mean: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +111,8 @@ class Tiles:
         Number of tiles from one to the next that does not overlap with it.
     compressed : bool
         Whether the image was compressed in blocks, as JPEG files are.
-    count : float
-        Number of tiles in the image that do not overlap.
+    middle : float
+        Median of the image.
     """
 
     power: Floats
@@ -119,6 +122,7 @@ class Tiles:
     clipped: tuple[float, float]
     reach: int
     compressed: bool
+    middle: float
 
     @property
     def energies(self) -> NDArray[np.float64]:
@@ -172,6 +176,7 @@ class Tiles:
             structure=structure,
             compressed=self.compressed,
             count=own.size / self.reach**2,
+            mean=self.middle + self.unit * float(self.means[chosen].mean()),
         )
 
     def _mean_of_neighbours(self, values: Floats) -> Floats:
@@ -254,6 +259,7 @@ class Glimpse:
             reach=self.reach,
             # Compression rounds many coefficients to zero.
             compressed=math.log(on / off) > _SPARSER,
+            middle=middle,
         )
 
 

@@ -243,7 +243,7 @@ def comparison_sheet(comparison: Comparison) -> NDArray[np.uint8]:
     labels = {name: str(found) for name, found in comparison.qualities.items()}
     labels["removed"] = comparison.deviation_words
     upper = [
-        Tile(_panel(_framed(pixels, region)), name, labels.get(name, ""))
+        Tile(panel(_framed(pixels, region)), name, labels.get(name, ""))
         for name, pixels in shown.items()
     ]
     factor = max(upper[0].pixels.shape[1] // region.size, 1)
@@ -273,7 +273,7 @@ def _framed(image: NDArray[np.uint8], region: Region) -> NDArray[np.uint8]:
     return coloured
 
 
-def _panel(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def panel(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Magnify a small image by an integer factor, or reduce a large one by averaging."""
     from PIL import Image
 

@@ -137,5 +137,6 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     }
     if done is not None:
         entry |= {"height": done.size[0], "width": done.size[1], "pages": done.pages}
-        entry["invalid_pixels"] = done.invalid
+        entry |= {"invalid_pixels": done.invalid, "model": done.model}
+        entry["spacing"] = None if done.spacing is None else list(done.spacing)
     return entry

@@ -56,17 +56,22 @@ def is_pattern(name: str) -> bool:
     return glob.has_magic(name) and not os.path.lexists(name)
 
 
-def is_folder_of_images(path: Path) -> bool:
-    """Return whether a path is a folder, and not one that is an image, as those of Zarr."""
+def is_folder_of_images(path: Path, *, series: bool = True) -> bool:
+    """Return whether a path is a folder, and not one that is an image, as those of Zarr.
+
+    ``series`` says whether a DICOM series is an image.
+    """
     from integrodiff.io import is_image_folder
 
     try:
-        return path.is_dir() and not is_image_folder(path)
+        return path.is_dir() and not is_image_folder(path, series=series)
     except (OSError, ValueError):  # what is wrong is reported when it is opened
         return False
 
 
-def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | None) -> list[Job]:
+def plan_jobs(
+    names: list[str], folder: Path, *, recursive: bool, suffix: str | None, series: bool = True
+) -> list[Job]:
     """Return the jobs of a batch; nothing is written, and no two outputs are the same.
 
     Parameters
@@ -79,11 +84,13 @@ def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | 
         Whether folders in folders are looked into. Their names are kept.
     suffix : str, optional
         Suffix of the outputs, by default that of each input.
+    series : bool
+        Whether a folder with a DICOM series is one image; if not, each of its files is one.
     """
     from integrodiff.io import format_of_name
 
     exists = os.path.lexists(folder)
-    if exists and not is_folder_of_images(folder):
+    if exists and not is_folder_of_images(folder, series=False):
         stop(ExitCode.OUTPUT, f"{folder}: is not a folder, as several outputs need; give another")
     if not exists and format_of_name(folder) is not None:
         stop(
@@ -91,7 +98,8 @@ def plan_jobs(names: list[str], folder: Path, *, recursive: bool, suffix: str | 
             f"{folder}: has the name of an image, and several outputs need a folder; give another "
             "name, or make the folder first",
         )
-    found = [image for name in names for image in _images(name, folder, recursive=recursive)]
+    search = _Search(folder, recursive=recursive, series=series)
+    found = [image for name in names for image in search.images(name)]
     jobs = []
     for image in dict.fromkeys(found):
         place = image.place.with_name(_renamed(image, suffix))
@@ -116,59 +124,136 @@ _LONGEST_NAME = 255
 """Bytes of a name that all usual file systems take."""
 
 
-def _images(name: str, output: Path, *, recursive: bool) -> Iterator[_Found]:
-    """Give the images that one argument stands for."""
-    path = Path(name)
-    if is_pattern(name):
-        yield from _matches(name, output)
-    elif is_folder_of_images(path):
-        if _same(path, output):
-            stop(ExitCode.OUTPUT, f"{output}: is the input folder itself; give another folder")
-        others: list[Path] = []
-        images = list(_images_in(path, output, recursive=recursive, others=others))
-        if not images:
-            more = "" if recursive else "; with --recursive also folders in it are looked into"
-            stop(ExitCode.INPUT, f"{path}: there is no image file in this folder{more}")
-        if others:
-            names = ", ".join(other.name for other in others[:3])
-            more = ", ..." if len(others) > 3 else ""
-            note(f"{path}: skipped, not images by their extension: {len(others)} ({names}{more})")
-        yield from (_Found(image, image.relative_to(path)) for image in images)
-    else:
-        yield _Found(path, Path(path.name))
+@dataclass(frozen=True)
+class _Search:
+    """Finds the images that arguments stand for.
 
-
-def _images_in(
-    folder: Path, output: Path, *, recursive: bool, others: list[Path]
-) -> Iterator[Path]:
-    """Give the images in a folder, but hidden ones and those in the folder of the outputs."""
-    from integrodiff.io import format_of_name, is_image_folder
-
-    for inner in _folders(folder, output) if recursive else [folder]:
-        for path in _visible(inner):
-            if is_folder_of_images(path):
-                continue
-            if is_image_folder(path) or format_of_name(path) is not None or _is_dicom(path):
-                yield path
-            else:
-                others.append(path)
-
-
-def _folders(folder: Path, output: Path) -> Iterator[Path]:
-    """Give a folder and all below it, but images, hidden ones and that of the outputs.
-
-    Links are not followed, since they could lead back; and it does not call itself, since folders
-    may be nested deeper than functions.
+    Attributes
+    ----------
+    output : Path
+        The folder of the outputs, which is not looked into.
+    recursive, series : bool
+        As in :func:`plan_jobs`.
     """
-    waiting = [folder]
-    while waiting:
-        yield (current := waiting.pop())
-        below = [
-            path
-            for path in _visible(current)
-            if is_folder_of_images(path) and not path.is_symlink() and not _same(path, output)
-        ]
-        waiting += reversed(below)
+
+    output: Path
+    recursive: bool
+    series: bool
+
+    def images(self, name: str) -> Iterator[_Found]:
+        """Give the images that one argument stands for."""
+        path = Path(name)
+        if is_pattern(name):
+            yield from self._matches(name)
+        elif is_folder_of_images(path, series=self.series):
+            if _same(path, self.output):
+                stop(
+                    ExitCode.OUTPUT,
+                    f"{self.output}: is the input folder itself; give another folder",
+                )
+            others: list[Path] = []
+            images = list(self._images_in(path, others))
+            if not images:
+                more = "; with --recursive also folders in it are looked into"
+                more = "" if self.recursive else more
+                stop(ExitCode.INPUT, f"{path}: there is no image file in this folder{more}")
+            if others:
+                names = ", ".join(other.name for other in others[:3])
+                more = ", ..." if len(others) > 3 else ""
+                note(
+                    f"{path}: skipped, not images by their extension: {len(others)} ({names}{more})"
+                )
+            yield from (_Found(image, image.relative_to(path)) for image in images)
+        else:
+            yield _Found(path, Path(path.name))
+
+    def _images_in(self, folder: Path, others: list[Path]) -> Iterator[Path]:
+        """Give the images in a folder, but hidden ones and those in the folder of the outputs."""
+        from integrodiff.io import format_of_name, is_image_folder
+
+        for inner in self._folders(folder) if self.recursive else [folder]:
+            if self.series:
+                _refuse_several_series(inner)
+            for path in _visible(inner):
+                if is_folder_of_images(path, series=self.series):
+                    continue
+                whole = is_image_folder(path, series=self.series)
+                if whole or format_of_name(path) is not None or _is_dicom(path):
+                    yield path
+                else:
+                    others.append(path)
+
+    def _folders(self, folder: Path) -> Iterator[Path]:
+        """Give a folder and all below it, but images, hidden ones and that of the outputs.
+
+        Links are not followed, since they could lead back; and it does not call itself, since
+        folders may be nested deeper than functions.
+        """
+        waiting = [folder]
+        while waiting:
+            yield (current := waiting.pop())
+            below = [
+                path
+                for path in _visible(current)
+                if is_folder_of_images(path, series=self.series)
+                and not path.is_symlink()
+                and not _same(path, self.output)
+            ]
+            waiting += reversed(below)
+
+    def _matches(self, pattern: str) -> Iterator[_Found]:
+        """Give the images that match a pattern; folders after its fixed part are kept.
+
+        A pattern may stand for the folder of a DICOM series, and for single files in one.
+        """
+        from integrodiff.io import is_image_folder
+
+        parts = Path(pattern).parts
+        fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+        base = Path(*parts[:fixed])
+        images: list[_Found] = []
+        whole: set[Path] = set()
+        for path in sorted(self._expanded(base, parts[fixed:])):
+            folders = [f for f in path.parents if f != base and base in f.parents]
+            inside = any(
+                _same(f, self.output) or f in whole or is_image_folder(f, series=False)
+                for f in folders
+            )
+            if not inside and not is_folder_of_images(path, series=self.series):
+                images.append(_Found(path, path.relative_to(base)))
+                whole.add(path)
+        if not images:
+            stop(ExitCode.INPUT, f"{pattern}: no file matches this pattern")
+        yield from images
+
+    def _expanded(self, base: Path, parts: Sequence[str]) -> set[Path]:
+        """Return the paths that match, as a shell would, but no links are followed for ``**``."""
+        found = {base}
+        for part in (*parts, "*") if parts[-1] == _ANY_DEPTH else parts:
+            folders = [path for path in found if is_folder_of_images(path, series=False)]
+            if part == _ANY_DEPTH:
+                found = {path for folder in folders for path in self._folders(folder)}
+            elif glob.has_magic(part):
+                found = {path for f in folders for path in _listed(f) if _fits(path.name, part)}
+            else:
+                found = {folder / part for folder in folders if os.path.lexists(folder / part)}
+        return found
+
+
+def _refuse_several_series(folder: Path) -> None:
+    """Stop at a folder with the slices of several volumes."""
+    from integrodiff.io import series_in_folder
+
+    try:
+        count = series_in_folder(folder)
+    except OSError:  # reported when it is looked into
+        return
+    if count > 1:
+        stop(
+            ExitCode.INPUT,
+            f"{folder}: holds {count} DICOM series; put the files of each into a folder of its "
+            "own, or denoise all files one by one by --slices",
+        )
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -199,38 +284,6 @@ def _is_dicom(path: Path) -> bool:
     return form is not None and form.name == "DICOM" and path.name.upper() != "DICOMDIR"
 
 
-def _matches(pattern: str, output: Path) -> Iterator[_Found]:
-    """Give the images that match a pattern; folders after its fixed part are kept."""
-    from integrodiff.io import is_image_folder
-
-    parts = Path(pattern).parts
-    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    base = Path(*parts[:fixed])
-    images = []
-    for path in sorted(_expanded(base, parts[fixed:], output)):
-        folders = [folder for folder in path.parents if folder != base and base in folder.parents]
-        inside = any(_same(folder, output) or is_image_folder(folder) for folder in folders)
-        if not inside and not is_folder_of_images(path):
-            images.append(_Found(path, path.relative_to(base)))
-    if not images:
-        stop(ExitCode.INPUT, f"{pattern}: no file matches this pattern")
-    yield from images
-
-
-def _expanded(base: Path, parts: Sequence[str], output: Path) -> set[Path]:
-    """Return the paths that match, as a shell would, but no links are followed for ``**``."""
-    found = {base}
-    for part in (*parts, "*") if parts[-1] == _ANY_DEPTH else parts:
-        folders = [path for path in found if is_folder_of_images(path)]
-        if part == _ANY_DEPTH:
-            found = {path for folder in folders for path in _folders(folder, output)}
-        elif glob.has_magic(part):
-            found = {path for f in folders for path in _listed(f) if _fits(path.name, part)}
-        else:
-            found = {folder / part for folder in folders if os.path.lexists(folder / part)}
-    return found
-
-
 _ANY_DEPTH = "**"
 
 
@@ -259,7 +312,7 @@ def _renamed(image: _Found, suffix: str | None) -> str:
     name = image.place.name
     if suffix is None:
         form = None if format_of_name(image.place) is not None else _format(image.path)
-        return name if form is None else f"{name}{form.suffixes[0]}"
+        return name if form is None or not form.suffixes else f"{name}{form.suffixes[0]}"
     own = [known for known in SUFFIXES if name.lower().endswith(known)]
     return name[: len(name) - max(map(len, own), default=0)] + suffix
 

@@ -320,7 +320,10 @@ class Writer(ImageWriter):
     @staticmethod
     def problem(header: ImageHeader) -> str | None:
         """Return why DICOM cannot hold the image, or None if it can."""
-        if not isinstance(header.metadata.own, DicomDetails):
+        own = header.metadata.own
+        if own is not None and own.format.startswith(f"{DicomDetails.format} "):
+            return "a DICOM series is a folder of files; give a name without file extension"
+        if not isinstance(own, DicomDetails):
             return (
                 "DICOM is written from DICOM only, which says what patient and study the pixels "
                 "belong to; write TIFF (.tif) instead"
@@ -330,7 +333,7 @@ class Writer(ImageWriter):
         if header.nbytes > _LARGEST:
             return "DICOM cannot hold more than 4 GB of pixels without compression; write TIFF"
         try:
-            _encoded(header.metadata.own.dataset, header.metadata.derivation)
+            _encoded(own.dataset, header.metadata.derivation)
         except Exception as error:  # whatever comes of elements that are damaged
             reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             return f"elements of the DICOM file cannot be written again ({reason}); write TIFF"

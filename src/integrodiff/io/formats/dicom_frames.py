@@ -25,7 +25,7 @@ from pydicom.uid import (
 )
 
 from integrodiff.io.bounded import MOST_METADATA, TooLargeError
-from integrodiff.io.formats.jpeg_size import check_jpeg_metadata, jpeg_size, refuse_many_scans
+from integrodiff.io.formats.jpeg_segments import check_jpeg_metadata, jpeg_size, refuse_many_scans
 
 _JPEG_2000 = (JPEG2000, JPEG2000Lossless, HTJ2K, HTJ2KLossless, HTJ2KLosslessRPCL)
 _CODESTREAM = b"\xff\x4f\xff\x51"

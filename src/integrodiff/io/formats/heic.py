@@ -12,7 +12,7 @@ from PIL import Image
 from pillow_heif import HeifImageFile
 
 from integrodiff.io.access import SinglePageReader, refuse_bomb, refuse_missing_bytes
-from integrodiff.io.formats.avif import (
+from integrodiff.io.formats.boxes import (
     LITTLE_LOSS,
     eight_bit_problem,
     quality_note,

@@ -14,7 +14,7 @@ from PIL import Image, JpegImagePlugin
 
 from integrodiff.io.access import SinglePageReader, refusal
 from integrodiff.io.bounded import MOST_METADATA
-from integrodiff.io.formats.jpeg_size import check_jpeg_metadata, refuse_many_scans
+from integrodiff.io.formats.jpeg_segments import check_jpeg_metadata, refuse_many_scans
 from integrodiff.io.formats.pillow import (
     PillowWriter,
     common_metadata,

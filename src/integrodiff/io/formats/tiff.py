@@ -34,7 +34,7 @@ from integrodiff.io.access import (
 )
 from integrodiff.io.bounded import check_size
 from integrodiff.io.formats.exif import Layout
-from integrodiff.io.formats.jpeg_size import jpeg_size
+from integrodiff.io.formats.jpeg_segments import jpeg_size
 from integrodiff.io.formats.ome_xml import OmeError, is_ome_xml, ome_axes
 from integrodiff.io.formats.tiff_levels import (
     Pyramid,
