@@ -1,13 +1,15 @@
 """Images of which nothing is said: noise that is not white, and grey values of any range.
 
     python experiments/unknown_noise.py [--json results/unknown-noise.json]
-        [--data FOLDER --split train|test --every N] [--rows NAME ...]
+        [--data FOLDER --split train|test --every N] [--rows NAME ...] [--again]
 
 Photographs of scikit-image, or crops of BSDS500, with noise of level 20 that is white, blurred,
 demosaiced or compressed. ``before`` takes the smallest eigenvalue of weak patches for the noise
 level, as this package did, and the data range 255. ``automatic`` is ``denoise(image)``. ``best`` is
 the best of eight noise levels, chosen for each image by its PSNR. The last column has the largest
-loss of ``automatic`` against it; the file has those of all images.
+loss of ``automatic`` against it; the file has the values of all images. Rows that the file has are
+not measured again; with ``--again`` their ``automatic`` is, and the other columns, which do not
+depend on the estimate, are kept.
 
 The second table has photographs at a part of their contrast and noise, stored with 16 bits.
 ``before`` takes the bit depth that holds the values for the data range, and ``best`` the best of
@@ -21,7 +23,7 @@ import io
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -141,27 +143,54 @@ def _automatic(image: Image) -> Any:
 
 
 def best_of_levels(image: Image, clean: Image) -> float:
-    """Return the PSNR with the best single noise level."""
+    """Return the PSNR with the best of the single noise levels.
+
+    The PSNR rises with the level up to the best one and falls beyond it, so that the levels on both
+    sides of the best one are all that is looked at besides those on the way to it.
+    """
     axis = None if image.ndim == 2 else -1
-    return max(
-        psnr(denoise(image, float(level), data_range=255, channel_axis=axis), clean)
-        for level in _LEVELS
-    )
+
+    @cache
+    def quality(number: int) -> float:
+        if not 0 <= number < len(_LEVELS):
+            return -math.inf
+        level = float(_LEVELS[number])
+        return psnr(denoise(image, level, data_range=255, channel_axis=axis), clean)
+
+    best = len(_LEVELS) // 2
+    for direction in (1, -1):
+        while quality(best + direction) > quality(best):
+            best += direction
+    return quality(best)
 
 
-def noise_row(images: Sequence[Image], noise: Noise) -> Row:
-    """Return the mean PSNR of every way, and the losses of ``automatic``."""
-    values = []
+def noise_row(images: Sequence[Image], noise: Noise, known: Row | None = None) -> Row:
+    """Return the PSNR of every way, on average and for each image.
+
+    Parameters
+    ----------
+    images : sequence of ndarray
+        Images without noise.
+    noise : callable
+        Adds the noise.
+    known : dict, optional
+        A row of the same images and noise, of which all but ``automatic`` is kept.
+    """
+    columns: dict[str, list[float]] = {"noisy": [], "before": [], "automatic": [], "best": []}
+    kept = {} if known is None else {n: known["images"][n] for n in columns if n != "automatic"}
     for k, clean in enumerate(images):
         image = noise(clean, np.random.default_rng(k))
-        ways = [image, _before(image), _automatic(image)]
-        values.append([*(psnr(way, clean) for way in ways), best_of_levels(image, clean)])
-    return _row(np.array(values))
+        columns["automatic"].append(psnr(_automatic(image), clean))
+        if not kept:
+            columns["noisy"].append(psnr(image, clean))
+            columns["before"].append(psnr(_before(image), clean))
+            columns["best"].append(best_of_levels(image, clean))
+    return _row({**columns, **kept})
 
 
 def range_row(images: Sequence[Image], part: float) -> Row:
     """Return the same for images with a part of their contrast, in 16 bits."""
-    values = []
+    columns: dict[str, list[float]] = {"noisy": [], "before": [], "automatic": [], "best": []}
     for k, clean in enumerate(images):
         unit = 257 * part
         noisy = np.clip(np.rint(unit * _white(clean, np.random.default_rng(k)) + 2000), 0, 65535)
@@ -171,18 +200,19 @@ def range_row(images: Sequence[Image], part: float) -> Row:
             found = denoise(image, sigma, data_range=span, as_float=True)
             return psnr((found - 2000) / unit, clean)  # noqa: B023 (called at once)
 
-        row = [psnr((noisy - 2000) / unit, clean), quality(grey_range(image, sigma))]
-        values.append([*row, quality(None), max(quality(255 * unit * f) for f in _RANGES)])
-    return _row(np.array(values))
+        columns["noisy"].append(psnr((noisy - 2000) / unit, clean))
+        columns["before"].append(quality(grey_range(image, sigma)))
+        columns["automatic"].append(quality(None))
+        columns["best"].append(max(quality(255 * unit * factor) for factor in _RANGES))
+    return _row(columns)
 
 
-def _row(values: NDArray[np.float64]) -> Row:
-    means = values.mean(axis=0)
-    losses = values[:, 2] - values[:, 3]
-    names = ("noisy", "before", "automatic", "best")
-    row = {name: decibel(mean) for name, mean in zip(names, means, strict=True)}
+def _row(columns: dict[str, list[float]]) -> Row:
+    row: Row = {name: decibel(float(np.mean(values))) for name, values in columns.items()}
+    losses = np.subtract(columns["automatic"], columns["best"])
     row |= {"difference": decibel(losses.mean()), "worst": decibel(losses.min())}
-    return {**row, "losses": [decibel(loss) for loss in losses]}
+    each = {name: [decibel(value) for value in values] for name, values in columns.items()}
+    return {**row, "images": each}
 
 
 # ---- command ----
@@ -207,6 +237,7 @@ def main() -> None:
     parser.add_argument("--split", default="train", choices=["train", "test"])
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="only these rows of the table")
+    parser.add_argument("--again", action="store_true", help="measure automatic again")
     arguments = parser.parse_args()
     if arguments.data is None:
         grey, colour, source = photographs(_GREY), photographs(_COLOUR), "scikit-image"
@@ -219,20 +250,24 @@ def main() -> None:
     what = {"images": len(grey), "colour images": len(colour), "source": source}
     results = Results(arguments.json, "PSNR in dB of images of unknown noise and range", what)
     warnings.simplefilter("ignore", NoiseLevelWarning)
-    rows = {
-        **{name: partial(noise_row, grey, noise) for name, noise in GREY_NOISE.items()},
-        **{name: partial(noise_row, colour, noise) for name, noise in COLOUR_NOISE.items()},
-        **{f"{part:g} of the contrast": partial(range_row, grey, part) for part in PARTS},
+    noises = {
+        **{name: (grey, noise) for name, noise in GREY_NOISE.items()},
+        **{name: (colour, noise) for name, noise in COLOUR_NOISE.items()},
     }
+    parts = {f"{part:g} of the contrast": part for part in PARTS}
+    rows = [*noises, *parts]
     wanted = arguments.rows or list(rows)
     if unknown := set(wanted) - set(rows):
         parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(rows)}")
     lines = []
     for name in wanted:
-        measure = rows[name]
         row = results.row(name, {"identity": DEFAULT_MODEL, "psnr": {}})
-        if not row["psnr"]:
-            row["psnr"] = measure()
+        known = row["psnr"]
+        if name in parts and not known:
+            row["psnr"] = range_row(grey, parts[name])
+        elif name in noises and (arguments.again or not known):
+            row["psnr"] = noise_row(*noises[name], known or None)
+        if row["psnr"] is not known:
             results.save()
         lines.append([name, *(f"{row['psnr'][column]:.2f}" for column in COLUMNS)])
         print(lines[-1], flush=True)

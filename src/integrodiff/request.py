@@ -760,8 +760,8 @@ class _Survey:
         originals = tuple(typical_levels(column) for column in zip(*self._originals, strict=True))
         computed = new_levels(colour, np.array([levels.effective for levels in originals]))
         shape = originals[0]
-        pairs = zip(new[1:], computed[1:], strict=True)
-        return originals, [new[0], *(_at_least(found, level, shape) for found, level in pairs)]
+        pairs = zip(new, computed, strict=True)
+        return originals, [_at_least(found, level, shape) for found, level in pairs]
 
     @property
     def _is_identity(self) -> bool:

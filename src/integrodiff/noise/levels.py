@@ -11,7 +11,7 @@ proportional to it. It is constant for white noise and rises with the scale wher
 correlated between neighbouring pixels: after JPEG compression, demosaicing, interpolation, blur.
 
 Correlated noise also decays more slowly than the white noise that models are trained with. All
-contrasts are therefore multiplied by :math:`(s(1) / s(0))^{0.6}`, and a model is evaluated at
+contrasts are therefore multiplied by :math:`(s(1) / s(0))^{0.4}`, and a model is evaluated at
 :math:`s(1)` times this factor, where 1 stands for a scale of about one pixel and 0 for no
 smoothing. The exponent is fitted to training images; docs/noise.md has the measurements.
 """
@@ -34,27 +34,38 @@ SCALES = (0.1, 0.2, 0.35, 0.6, 1.1, 2.0, 3.8, 7.0)
 """Scales in pixels for which levels are computed; between them they are interpolated."""
 
 _ONE_PIXEL = 1.1
-_SLOWER_DECAY = 0.6
+_SLOWER_DECAY = 0.4
 
 # Bands of the frequencies by p + q, where p = 1 - cos(wx), from low to high.
 _LOW, _NEXT, _MIDDLE, _TOP = (0.05, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.1)
 # Structure hardly reaches the frequencies from here on.
 _WHITE_FROM = 2.5
 
-# Between these values of the logarithm of the rise from high to middle frequencies, with 0.6 of
-# that to lower ones, noise counts as partly correlated; fitted to training images.
-_LOWER_RISE = 0.6
-_WHITE_UP_TO, _CORRELATED_FROM = 0.09, 0.17
-_DOUBT_BY_STRUCTURE, _DOUBT_BY_REST, _DOUBT_BY_SPREAD = 0.1, 0.2, 0.8
-_USUAL_SPREAD = 1.45
+# Between these values of the logarithm of the rise from high to middle frequencies, with 0.7 of
+# that to lower ones, noise counts as partly correlated. These numbers and those below are fitted to
+# training images.
+_LOWER_RISE = 0.7
+_WHITE_UP_TO, _CORRELATED_FROM = 0.13, 0.17
+_DOUBT_BY_BEND, _DOUBT_BY_STRUCTURE, _DOUBT_BY_CLIPPING, _DOUBT_BY_SPREAD = 0.4, 0.05, 0.4, 0.4
+_USUAL_SPREAD = 1.25
 _DOUBT_BY_SIZE, _USUAL_DOUBT = 3.0, 0.125
+# White noise that was compressed has about its level at lower frequencies, as a logarithm of the
+# ratio without and per rise from high to middle frequencies. More than the other two, from middle
+# to lower frequencies, is structure.
+_COMPRESSED_LEVEL, _COMPRESSED_BY_RISE = -0.05, 0.15
+_COMPRESSED_LOWER_RISE, _COMPRESSED_BEND = 0.04, 0.8
+# Compression never makes the spectrum rise so much there; blur does, and leaves so little at high
+# frequencies that a few edges may look like blocks.
+_MOST_COMPRESSED_RISE = 0.5
 # Noise that grows towards high frequencies, as after sharpening.
 _SHARPENED_FROM, _SHARPENED_SURELY = 0.2, 0.35
 
 # Spectrum of structure in the flattest parts of training images, r^-e exp(-d r) for r = p + q.
 _STRUCTURE_EXPONENT, _STRUCTURE_DECAY = 0.5, 1.15
 _STRUCTURE_ROUNDS = 6
-_SPREAD_OF_STRUCTURE = (1.2, 1.5)
+_SPREAD_OF_STRUCTURE = (1.0, 1.9)
+# At least this part of the power at a frequency is noise.
+_LEAST_PART = 0.75
 _FLAT_AT_HIGH = (-0.3, -0.15)
 # Noise below this part of the unit cannot be told from rounding.
 _ROUNDING = 1e-6
@@ -201,10 +212,14 @@ def _relative_levels(measured: Measurement) -> NoiseLevels:
     """Return the noise levels in the unit of the measurement."""
     power = _without_structure(measured)
     total = _frequencies()[0]
-    level = math.sqrt(power[total >= _WHITE_FROM].mean())
+    compressed = measured.compressed and _is_compressed_noise(measured.power)
+    if compressed:
+        level = _compressed_level(power)
+    else:
+        level = math.sqrt(power[total >= _WHITE_FROM].mean())
     left = _band(measured.power, _LOW) / max(_band(power, _LOW), _TINY)
-    share = _correlated_share(power, measured, left)
-    uneven = measured.spread > _UNEVEN and not measured.compressed
+    share = 0.0 if compressed else _correlated_share(power, measured)
+    uneven = measured.spread > _UNEVEN and not compressed
     doubtful = left > _MOSTLY_STRUCTURE or uneven
     if level < _ROUNDING:
         return white(0.0)
@@ -243,12 +258,35 @@ def joined_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
     return joined.times(1 / joined.effective)
 
 
-def _correlated_share(power: NDArray[np.float64], measured: Measurement, left: float) -> float:
+def _is_compressed_noise(power: NDArray[np.float64]) -> bool:
+    """Whether a spectrum may be that of white noise that was compressed."""
+    middle, lower = _band(power, _MIDDLE), _band(power, _NEXT)
+    return middle > 0 and math.log(max(lower, _TINY) / middle) / 2 < _MOST_COMPRESSED_RISE
+
+
+def _compressed_level(power: NDArray[np.float64]) -> float:
+    """Return the level of white noise that was compressed with the image.
+
+    Compression rounds most coefficients of high frequencies to zero and others away from it, but
+    leaves the lower ones as they are. They show the noise, unless they have more power than the
+    higher ones by more than compression explains; that is structure.
+    """
+    top, middle, lower = (_band(power, band) for band in (_TOP, _MIDDLE, _NEXT))
+    if min(top, middle, lower) == 0:
+        return math.sqrt(lower)
+    to_middle, to_lower = max(math.log(middle / top) / 2, 0.0), math.log(lower / middle) / 2
+    to_lower = min(to_lower, _COMPRESSED_LOWER_RISE + _COMPRESSED_BEND * to_middle)
+    rise = _COMPRESSED_LEVEL + _COMPRESSED_BY_RISE * min(to_middle, 1.0)
+    return math.sqrt(middle) * math.exp(to_lower + rise)
+
+
+def _correlated_share(power: NDArray[np.float64], measured: Measurement) -> float:
     """Return 0 for white noise, 1 for correlated noise, and something between if unclear.
 
-    The more structure there is in a typical part of the image compared with the noise, the more
-    was ``left`` of it in the flattest parts, the more these differ from each other, and the smaller
-    the image is, the more evidence it takes, unless the image is known to be compressed.
+    The spectrum of blurred noise rises evenly from high to low frequencies, that of structure
+    more and more. The more it bends, the more structure there is in a typical part of the image
+    compared with the noise, the more of the image is clipped, the more the flattest parts differ
+    from each other, and the smaller the image is, the more evidence it takes.
     """
     bands = [_band(power, band) for band in (_TOP, _MIDDLE, _NEXT)]
     if min(bands) == 0:
@@ -256,12 +294,11 @@ def _correlated_share(power: NDArray[np.float64], measured: Measurement, left: f
     to_middle, to_lower = np.diff(np.log(bands)) / 2
     if to_middle < 0:
         return _ramp(-to_middle, _SHARPENED_FROM, _SHARPENED_SURELY)
-    evidence = to_middle + _LOWER_RISE * to_lower
-    if measured.compressed:
-        return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
+    evidence = to_middle + _LOWER_RISE * min(to_lower, to_middle)
+    evidence -= _DOUBT_BY_BEND * max(to_lower - to_middle, 0.0)
     evidence -= max(_DOUBT_BY_SIZE / math.sqrt(measured.count) - _USUAL_DOUBT, 0.0)
     evidence -= _DOUBT_BY_STRUCTURE * math.log(max(measured.structure, 1.0))
-    evidence -= _DOUBT_BY_REST * math.log(max(left, 1.0))
+    evidence -= _DOUBT_BY_CLIPPING * measured.clipped
     evidence -= _DOUBT_BY_SPREAD * max(measured.spread - _USUAL_SPREAD, 0.0)
     return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
 
@@ -293,6 +330,7 @@ def _without_structure(measured: Measurement) -> NDArray[np.float64]:
     amount, rest, noise_at_lowest = 0.0, power, lowest
     # Without structure the noise is white rather than stronger at high frequencies.
     least = np.minimum(power, _LEAST_NOISE * _band(power, _TOP))
+    least = np.maximum(least, _LEAST_PART * power)
     for _ in range(_STRUCTURE_ROUNDS):
         rest = np.maximum(power - amount * _structure(), least)
         following, middle = _band(rest, _NEXT), _band(rest, _MIDDLE)

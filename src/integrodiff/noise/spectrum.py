@@ -45,6 +45,8 @@ _FEWEST_TILES = 256
 # The smallest or largest grey value counts as clipped if this fraction of all pixels has it.
 _CLIPPED_PART = 0.002
 _CLIPPED_REACH, _CLIPPED_ROUNDS = 2.0, 2
+# In a sum of samples, tiles count as clipped where this fraction of the pixels of a sample is.
+_CLIPPED_PIXELS = 0.04
 # More than this factor of the noise level is not lost where noise is clipped.
 _CLIPPED_LOSS = 3.0
 # Of what part the coefficients of a compressed image are sparser in its blocks, as a logarithm.
@@ -79,6 +81,8 @@ class Measurement:
         Number of tiles in the image that do not overlap.
     mean : float
         Mean grey value of the chosen tiles.
+    clipped : float
+        Part of the tiles that were left out since their noise is clipped.
     """
 
     power: NDArray[np.float64]
@@ -88,6 +92,7 @@ class Measurement:
     compressed: bool
     count: float
     mean: float
+    clipped: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +118,8 @@ class Tiles:
         Whether the image was compressed in blocks, as JPEG files are.
     middle : float
         Median of the image.
+    spoiled : array of bool, optional
+        Tiles in which a sample is clipped, if the image is a sum of samples.
     """
 
     power: Floats
@@ -123,6 +130,7 @@ class Tiles:
     reach: int
     compressed: bool
     middle: float
+    spoiled: Mask | None = None
 
     @property
     def energies(self) -> NDArray[np.float64]:
@@ -136,7 +144,12 @@ class Tiles:
         if not usable.any():
             return None
         found = self._measured(energies, usable)
-        if np.isfinite(self.clipped).any():
+        if self.spoiled is not None:
+            inside = usable & ~self.spoiled
+            if inside.sum() < usable.sum() and inside.sum() >= _FEWEST_CHOSEN:
+                found = self._measured(energies, inside)
+                found = replace(found, clipped=1 - float(inside.sum() / usable.sum()))
+        elif np.isfinite(self.clipped).any():
             for _ in range(_CLIPPED_ROUNDS):
                 level = math.sqrt(_energies(found.power.ravel()))
                 inside = usable & self._unclipped(level)
@@ -145,7 +158,7 @@ class Tiles:
                 again = self._measured(energies, inside)
                 if math.sqrt(_energies(again.power.ravel())) > _CLIPPED_LOSS * level:
                     break  # no flat tile is left
-                found = again
+                found = replace(again, clipped=1 - float(inside.sum() / usable.sum()))
         return found
 
     def _unclipped(self, sigma: float) -> NDArray[np.bool_]:
@@ -207,12 +220,15 @@ class Glimpse:
         Number of tiles from one to the next that does not overlap with it.
     blocks : tuple of ndarray
         Squares that would be blocks of a JPEG file, and squares between them, like ``tiles``.
+    spoiled : array of bool, optional
+        Tiles in which a sample is clipped, if they hold a sum of samples.
     """
 
     tiles: NDArray[Any]
     places: Mask
     reach: int
     blocks: tuple[NDArray[Any], NDArray[Any]]
+    spoiled: Mask | None = None
 
     def mapped(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Glimpse:
         """Return the same pixels with other grey values, each computed from its own."""
@@ -220,8 +236,15 @@ class Glimpse:
         return replace(self, tiles=function(self.tiles), blocks=(function(on), function(off)))
 
     def mixed(self, weights: NDArray[np.float64]) -> Glimpse:
-        """Return one sample, the sum of all with these weights."""
-        return self.mapped(lambda values: _mixed(values, weights)[:, None])
+        """Return one sample, the sum of all with these weights.
+
+        Where one of them is clipped, a sum has less noise, and no grey value that tells it.
+        """
+        mixed = self.mapped(lambda values: _mixed(values, weights)[:, None])
+        parts = np.flatnonzero(weights)
+        if len(parts) == 1:
+            return mixed
+        return replace(mixed, spoiled=np.any([_clipped(self.tiles[:, n]) for n in parts], axis=0))
 
     def measured(self) -> Tiles | None:
         """Return the tiles of the first sample, or None if they are constant."""
@@ -260,6 +283,7 @@ class Glimpse:
             # Compression rounds many coefficients to zero.
             compressed=math.log(on / off) > _SPARSER,
             middle=middle,
+            spoiled=self.spoiled,
         )
 
 
@@ -340,6 +364,16 @@ def _blocks(squares: NDArray[Any], whole: Mask | None, first: int) -> NDArray[An
 def _mixed(values: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sum over the second axis with weights."""
     return np.asarray(np.tensordot(values.astype(np.float64), weights, axes=([1], [0])))
+
+
+def _clipped(tiles: NDArray[Any]) -> Mask:
+    """Return in which tiles of a sample pixels are clipped to its smallest or largest value."""
+    found = np.zeros(len(tiles), np.bool_)
+    for extreme in (tiles.min(), tiles.max()):
+        there = tiles == extreme
+        if there.mean() > _CLIPPED_PART:
+            found |= there.mean(axis=1) > _CLIPPED_PIXELS
+    return found
 
 
 def _sparsity(blocks: NDArray[Any], middle: float, unit: float) -> float:
