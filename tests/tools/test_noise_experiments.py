@@ -126,6 +126,16 @@ def test_colour_noise_of_every_kind(name: str) -> None:
     assert found["automatic"] > found["best"] - 0.9
 
 
+def test_what_does_not_depend_on_the_estimate_is_kept(clean: NDArray[np.float32]) -> None:
+    noise = unknown_noise.GREY_NOISE["white"]
+    known = unknown_noise.noise_row([clean], noise)
+    known["images"]["best"] = [99.0]
+    again = unknown_noise.noise_row([clean], noise, known)
+    assert again["automatic"] == known["automatic"]
+    assert again["best"] == 99
+    assert again["images"]["before"] == known["images"]["before"]
+
+
 @pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
 @pytest.mark.parametrize("part", unknown_noise.PARTS)
 def test_any_part_of_the_contrast(part: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,14 @@ from scipy.ndimage import gaussian_filter
 from integrodiff import NoiseLevelWarning, denoise, estimate_sigma, load_model
 from integrodiff.arrays import array_image
 from integrodiff.grey_range import operating_level
-from integrodiff.noise.levels import NoiseLevels, given_levels, levels_of_spectrum, white
+from integrodiff.noise.levels import (
+    NoiseLevels,
+    given_levels,
+    levels_of_spectrum,
+    measured_levels,
+    white,
+)
+from integrodiff.noise.spectrum import Measurement
 from integrodiff.request import Request, ResolvedChannel, resolve
 
 
@@ -82,6 +90,44 @@ class TestEstimates:
         image = camera + blurred_noise(camera.shape, 20, blur)
         best = max(psnr(denoise(image, s, data_range=255), camera) for s in (15, 20, 25, 30, 40))
         assert psnr(denoise(image), camera) > best - 0.5
+
+    def test_blurred_noise_beside_structure(self) -> None:
+        """Coarse structure in the flattest parts does not make blurred noise white."""
+        y, x = np.mgrid[:160, :160]
+        waves = 60 * np.sin(x / 9) * np.sin(y / 11)
+        (found,) = channel_of(waves + blurred_noise(waves.shape, 20, 0.5)).noise
+        assert not found.is_white
+        assert found.sigma == pytest.approx(20, rel=0.2)
+
+    def test_blurred_noise_is_not_taken_for_compressed(self) -> None:
+        power = np.exp(-4 * np.add.outer(*[1 - np.cos(np.pi * np.arange(8) / 8)] * 2))
+        power[0, 0] = 0
+        flat = Measurement(power, 1.0, 1.0, 1.0, compressed=False, count=1000)
+        expected = measured_levels(flat)
+        assert not expected.is_white
+        assert measured_levels(replace(flat, compressed=True)) == expected
+
+    @pytest.mark.parametrize("rise", [0.0, 0.2, 0.5])
+    def test_compressed_noise_has_the_level_of_lower_frequencies(self, rise: float) -> None:
+        total = np.add.outer(*[1 - np.cos(np.pi * np.arange(8) / 8)] * 2)
+        power = 400 * np.exp(-2 * rise * np.maximum(total - 2, 0))
+        power[0, 0] = 0
+        found = measured_levels(Measurement(power, 1.0, 1.0, 1.0, compressed=True, count=1000))
+        assert found.is_white
+        assert found.sigma == pytest.approx(20, rel=0.1)
+
+    def test_clipped_samples_do_not_show_the_noise_of_their_sum(
+        self, camera: NDArray[np.float64]
+    ) -> None:
+        """Two of three samples are white paper in half of the image, and the third is grey."""
+        clean = np.repeat(camera[..., None], 3, axis=-1)
+        clean[:, :96, :2], clean[:, :96, 2] = 262, 128
+        noise = np.random.default_rng(0).normal(0, 20, clean.shape)
+        image = np.clip(np.rint(clean + noise), 0, 255).astype(np.uint8)
+        request = Request(model=load_model("iad-plus"))
+        (channel,) = resolve(request, array_image(image, channel_axis=-1)).channels
+        luminance = channel.space.groups[0]
+        assert luminance.sigma == pytest.approx(20 / np.sqrt(3), rel=0.1)
 
     def test_doubt_is_said(self) -> None:
         texture = blurred_noise((96, 96), 60, 4)

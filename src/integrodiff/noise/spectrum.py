@@ -272,7 +272,9 @@ class Glimpse:
         power *= power
         power[:, 0] = 0
         unit = typical * span
-        on, off = (_sparsity(blocks[:, 0], middle, unit) for blocks in self.blocks)
+        on, off = 1.0, 1.0
+        if all(len(blocks) for blocks in self.blocks):
+            on, off = (_sparsity(blocks[:, 0], middle, unit) for blocks in self.blocks)
         return Tiles(
             power=power,
             means=means,
@@ -378,8 +380,6 @@ def _clipped(tiles: NDArray[Any]) -> Mask:
 
 def _sparsity(blocks: NDArray[Any], middle: float, unit: float) -> float:
     """Return the root mean square of high cosine coefficients over their mean absolute value."""
-    if not len(blocks):
-        return 1.0
     values = (blocks.astype(np.float64) - middle) / unit
     high = np.abs((values.astype(np.float32) @ _cosines())[:, _HIGH])
     means = high.mean(axis=0)
