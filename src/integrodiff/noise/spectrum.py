@@ -365,7 +365,10 @@ def _blocks(squares: NDArray[Any], whole: Mask | None, first: int) -> NDArray[An
 
 def _mixed(values: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sum over the second axis with weights."""
-    return np.asarray(np.tensordot(values.astype(np.float64), weights, axes=([1], [0])))
+    total = np.zeros((len(values), *values.shape[2:]))
+    for number in np.flatnonzero(weights):
+        total += weights[number] * values[:, number].astype(np.float64)
+    return total
 
 
 def _clipped(tiles: NDArray[Any]) -> Mask:
