@@ -760,8 +760,10 @@ class _Survey:
         originals = tuple(typical_levels(column) for column in zip(*self._originals, strict=True))
         computed = new_levels(colour, np.array([levels.effective for levels in originals]))
         shape = originals[0]
-        pairs = zip(new, computed, strict=True)
-        return originals, [_at_least(found, level, shape) for found, level in pairs]
+        found = [_at_least(found, level, shape) for found, level in zip(new, computed, strict=True)]
+        # Whatever samples have in common, a sum has no more noise than if they were all alike.
+        most = np.abs(self._matrix) @ [levels.effective for levels in originals]
+        return originals, [_at_most(levels, most[n]) for n, levels in enumerate(found)]
 
     @property
     def _is_identity(self) -> bool:
@@ -900,6 +902,11 @@ def _at_least(found: NoiseLevels, level: float, shape: NoiseLevels) -> NoiseLeve
     if found.effective >= level:
         return found
     return white(level) if shape.is_white else shape.times(level / shape.effective)
+
+
+def _at_most(found: NoiseLevels, level: float) -> NoiseLevels:
+    """Return noise that was found, or of the same shape and this level if that is less."""
+    return found if found.effective <= level else found.times(level / found.effective)
 
 
 def _known_detector(noise: Noise) -> PoissonGaussian | None:

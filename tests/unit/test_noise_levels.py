@@ -129,6 +129,14 @@ class TestEstimates:
         luminance = channel.space.groups[0]
         assert luminance.sigma == pytest.approx(20 / np.sqrt(3), rel=0.1)
 
+    def test_a_mean_of_samples_has_at_most_their_noise(self, camera: NDArray[np.float64]) -> None:
+        noise = np.random.default_rng(0).normal(0, 20, camera.shape)
+        image = np.repeat((camera + noise)[..., None], 3, axis=-1)
+        request = Request(model=load_model("iad-plus"))
+        (channel,) = resolve(request, array_image(image, channel_axis=-1)).channels
+        assert channel.space.groups[0].sigma <= channel.sigmas.mean() * (1 + 1e-9)
+        assert channel.space.groups[0].sigma == pytest.approx(20, rel=0.1)
+
     def test_doubt_is_said(self) -> None:
         texture = blurred_noise((96, 96), 60, 4)
         image = texture + np.random.default_rng(1).normal(0, 2, texture.shape)

@@ -56,7 +56,7 @@ _COMPRESSED_LEVEL, _COMPRESSED_BY_RISE = -0.05, 0.15
 _COMPRESSED_LOWER_RISE, _COMPRESSED_BEND = 0.04, 0.8
 # Compression never makes the spectrum rise so much there; blur does, and leaves so little at high
 # frequencies that a few edges may look like blocks.
-_MOST_COMPRESSED_RISE = 0.5
+_MOST_COMPRESSED_RISE = 0.9
 # Noise that grows towards high frequencies, as after sharpening.
 _SHARPENED_FROM, _SHARPENED_SURELY = 0.2, 0.35
 

@@ -46,7 +46,7 @@ _FEWEST_TILES = 256
 _CLIPPED_PART = 0.002
 _CLIPPED_REACH, _CLIPPED_ROUNDS = 2.0, 2
 # In a sum of samples, tiles count as clipped where this fraction of the pixels of a sample is.
-_CLIPPED_PIXELS = 0.04
+_CLIPPED_PIXELS = 0.12
 # More than this factor of the noise level is not lost where noise is clipped.
 _CLIPPED_LOSS = 3.0
 # Of what part the coefficients of a compressed image are sparser in its blocks, as a logarithm.
@@ -147,8 +147,11 @@ class Tiles:
         if self.spoiled is not None:
             inside = usable & ~self.spoiled
             if inside.sum() < usable.sum() and inside.sum() >= _FEWEST_CHOSEN:
-                found = self._measured(energies, inside)
-                found = replace(found, clipped=1 - float(inside.sum() / usable.sum()))
+                again = self._measured(energies, inside)
+                if _energies(again.power.ravel()) < _CLIPPED_LOSS**2 * _energies(
+                    found.power.ravel()
+                ):
+                    found = replace(again, clipped=1 - float(inside.sum() / usable.sum()))
         elif np.isfinite(self.clipped).any():
             for _ in range(_CLIPPED_ROUNDS):
                 level = math.sqrt(_energies(found.power.ravel()))
