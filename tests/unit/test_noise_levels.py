@@ -102,7 +102,7 @@ class TestEstimates:
     def test_blurred_noise_is_not_taken_for_compressed(self) -> None:
         power = np.exp(-4 * np.add.outer(*[1 - np.cos(np.pi * np.arange(8) / 8)] * 2))
         power[0, 0] = 0
-        flat = Measurement(power, 1.0, 1.0, 1.0, compressed=False, count=1000)
+        flat = Measurement(power, 1.0, 1.0, 1.0, compressed=False, count=1000, mean=0.0)
         expected = measured_levels(flat)
         assert not expected.is_white
         assert measured_levels(replace(flat, compressed=True)) == expected
@@ -112,7 +112,9 @@ class TestEstimates:
         total = np.add.outer(*[1 - np.cos(np.pi * np.arange(8) / 8)] * 2)
         power = 400 * np.exp(-2 * rise * np.maximum(total - 2, 0))
         power[0, 0] = 0
-        found = measured_levels(Measurement(power, 1.0, 1.0, 1.0, compressed=True, count=1000))
+        found = measured_levels(
+            Measurement(power, 1.0, 1.0, 1.0, compressed=True, count=1000, mean=0.0)
+        )
         assert found.is_white
         assert found.sigma == pytest.approx(20, rel=0.1)
 
