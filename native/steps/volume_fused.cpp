@@ -62,6 +62,7 @@ class FusedVolumeRun final : public Run<Real> {
                 {s_.width, process.halved[2]}},
           stride_(whole_vectors<Real>(s_.width) + lanes<Real>),
           slice_(s_.height * stride_),
+          kept_(s_.channels * slice_ + lanes<Real>),
           coarse_stride_(whole_vectors<Real>(axes_[2].coarse())),
           coarse_slice_(axes_[1].coarse() * coarse_stride_),
           coarse_volume_(axes_[0].coarse() * coarse_slice_),
@@ -147,12 +148,10 @@ class FusedVolumeRun final : public Run<Real> {
         if (start.local) local_ = arena.take((s_.slices + 1) * (s_.height + 1) * stride_ + spare);
         Real *const begin = arena.take(0);
         // A vector before the first row: cells look at the voxels on their left.
-        const auto slices = [&](Index count) {
-            return arena.take(count * s_.channels * slice_ + spare, lanes<Real>);
-        };
-        for (Real *&smoothed : smoothed_) smoothed = slices(3);
-        for (Real *&flow : flows_) flow = slices(3);
-        sums_ = slices(sum_slices_);
+        const auto take = [&](Index count) { return arena.take(count + spare, lanes<Real>); };
+        for (Real *&smoothed : smoothed_) smoothed = take(3 * kept_);
+        for (Real *&flow : flows_) flow = take(3 * kept_);
+        sums_ = take(sum_slices_ * s_.channels * slice_);
         if (coarse_) {
             sampled_ = arena.take(s_.channels * coarse_volume_ + spare);
             for (Real *&smoothed : coarse_smoothed_)
@@ -207,9 +206,10 @@ class FusedVolumeRun final : public Run<Real> {
         return image_ + ((channel * s_.slices + z) * s_.height + y) * s_.width;
     }
 
-    // Of a smoothed slice or of its flow; three of them are kept.
+    // Of a smoothed slice or of its flow; three of them are kept. Whoever reads whole vectors of one,
+    // beyond its last row, does not meet who writes the next.
     Real *kept_row(Real *slices, Index channel, Index z, Index y) const {
-        return slices + ((z % 3) * s_.channels + channel) * slice_ + y * stride_;
+        return slices + (z % 3) * kept_ + channel * slice_ + y * stride_;
     }
 
     Real *sum_row(Index channel, Index z, Index y) const {
@@ -561,7 +561,7 @@ class FusedVolumeRun final : public Run<Real> {
     const VolumeShape s_;
     const Axis axes_[3];
     // Numbers from one row to the next, and so on; the volume itself has no gaps.
-    const Index stride_, slice_, coarse_stride_, coarse_slice_, coarse_volume_;
+    const Index stride_, slice_, kept_, coarse_stride_, coarse_slice_, coarse_volume_;
     const Index fine_, coarse_;
     const double theta_;
     double spacing_[3];
