@@ -14,6 +14,7 @@ from command_line import run
 from foreign_files import FOLDER, program
 from numpy.typing import NDArray
 
+from integrodiff.errors import ImageFileError
 from integrodiff.io import ImageFile, read_image, write_image
 from integrodiff.io.formats.pyramid import smaller
 from integrodiff.io.image import Derivation
@@ -228,3 +229,35 @@ class TestSmaller:
         assert np.allclose(smaller(plane, size), whole)
         assert whole.shape == size
         assert abs(whole.mean() / plane.mean() - 1) < 0.02
+
+
+# ---- damage ----
+
+
+def test_huge_tiles_of_a_level_are_refused(tmp_path: Path) -> None:
+    """They would be the tiles of the result too, of 13 gigapixels each."""
+    path = tmp_path / "levels.tif"
+    pixels = np.arange(9 * 11, dtype=np.uint16).reshape(9, 11)
+    with tifffile.TiffWriter(path) as writer:
+        writer.write(pixels, tile=(16, 16), subifds=1)
+        writer.write(pixels[::2, ::2], tile=(16, 16), subfiletype=1)
+    with tifffile.TiffFile(path, mode="r+") as file:
+        (level,) = file.pages.first.pages or ()
+        level.aspage().tags["TileWidth"].overwrite(855638032)
+    with pytest.raises(ImageFileError, match="with tiles far larger than the image"):
+        read_image(path)
+
+
+@pytest.mark.parametrize(
+    ("tag", "what"), [("ImageLength", "height"), ("PhotometricInterpretation", "kind of colours")]
+)
+def test_lists_in_place_of_numbers_are_damage(tmp_path: Path, tag: str, what: str) -> None:
+    path = tmp_path / "levels.tif"
+    pixels = np.arange(9 * 11, dtype=np.uint16).reshape(9, 11)
+    with tifffile.TiffWriter(path) as writer:
+        writer.write(pixels, tile=(16, 16))
+        writer.write(pixels[::2, ::2], tile=(16, 16), subfiletype=1)
+    with tifffile.TiffFile(path, mode="r+") as file:
+        file.pages.first.tags[tag].overwrite((9, 9))
+    with pytest.raises(ImageFileError, match=f"is damaged: the {what} of a page"):
+        read_image(path)

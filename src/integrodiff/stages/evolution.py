@@ -121,7 +121,7 @@ class Coupling(Numbered):
         if self.kind not in get_args(CouplingKind):
             raise ValueError(f"kind must be 'tensor' or 'trace', got {self.kind!r}")
         # Tensors that are learned or traced are not looked at; a trace does not use its mix.
-        if self.kind == "trace" and isinstance(self.mix, int | float) and self.mix != 0:
+        if self.kind == "trace" and isinstance(self.mix, (int, float)) and self.mix != 0:
             raise ValueError("a mix of eigenvalues needs a coupling of the kind 'tensor'")
 
     @property

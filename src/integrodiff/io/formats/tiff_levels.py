@@ -20,6 +20,21 @@ from integrodiff.io.formats.tiff_tags import Storage, TiffLevel, page_tags
 _MOST_LEVELS = 40
 """Twice as many as the largest image has if each level has half the size of the one before."""
 
+_LARGEST_TILE = 2**24
+"""Pixels of a tile of a smaller version that are always accepted; more have to be in the image."""
+
+_NUMBERS = {
+    "imagelength": "height",
+    "imagewidth": "width",
+    "photometric": "kind of colours",
+    "compression": "kind of compression",
+    "samplesperpixel": "number of samples",
+    "subfiletype": "kind of image",
+    "tilelength": "height of tiles",
+    "tilewidth": "width of tiles",
+}
+"""What has one value in a page, by its name in tifffile, which hands on any number of them."""
+
 _REDUCED, _MASK = 1, 4
 """Bits that say what a page is."""
 
@@ -67,6 +82,8 @@ def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
     pages : list of TiffPage
         The chain of its pages.
     """
+    for page in pages:
+        _refuse_odd_numbers(path, page)
     masks = tuple(page for page in pages if page.subfiletype & _MASK)
     pages = [page for page in pages if not page.subfiletype & _MASK]
     groups: list[list[TiffPage]] = []
@@ -101,6 +118,12 @@ def pyramid_of(path: Path, pages: list[TiffPage]) -> Pyramid:
         )
     notes = (_UNMARKED,) if unmarked else ()
     return Pyramid(full, levels, below, masks, notes)
+
+
+def _refuse_odd_numbers(path: Path, page: TiffPage) -> None:
+    for name, what in _NUMBERS.items():
+        if not isinstance(getattr(page, name), int):
+            raise refusal(path, f"is damaged: the {what} of a page of it is not one number")
 
 
 def _are_halved(pages: list[TiffPage]) -> bool:
@@ -158,6 +181,7 @@ def _below(path: Path, page: TiffPage) -> list[TiffPage]:
     for number, place in enumerate(places):
         page.parent.filehandle.seek(place)
         found.append(TiffPage(page.parent, (page.index, number)))
+        _refuse_odd_numbers(path, found[-1])
     return found
 
 
@@ -172,6 +196,8 @@ def _levels(path: Path, page: TiffPage, smaller: list[TiffPage]) -> tuple[TiffLe
         same = (item.dtype, item.samplesperpixel) == (page.dtype, page.samplesperpixel)
         if not same or item.subifds or not _is_smaller(size, (height, width)):
             raise _unclear(path, "with levels that are other images")
+        if item.tilelength * item.tilewidth > max(_LARGEST_TILE, height * width):
+            raise _unclear(path, "with tiles far larger than the image")
         with parsing(path, "description of a smaller version"):
             levels.append(level_of(item))
     order = sorted(levels, key=lambda level: level.size, reverse=True)
