@@ -242,8 +242,9 @@ def test_huge_tiles_of_a_level_are_refused(tmp_path: Path) -> None:
         writer.write(pixels, tile=(16, 16), subifds=1)
         writer.write(pixels[::2, ::2], tile=(16, 16), subfiletype=1)
     with tifffile.TiffFile(path, mode="r+") as file:
-        (level,) = file.pages.first.pages or ()
-        level.aspage().tags["TileWidth"].overwrite(855638032)
+        levels = file.pages.first.pages
+        assert levels is not None
+        levels[0].aspage().tags["TileWidth"].overwrite(855638032)
     with pytest.raises(ImageFileError, match="with tiles far larger than the image"):
         read_image(path)
 
