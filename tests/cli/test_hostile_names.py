@@ -272,7 +272,7 @@ def nested(folder: Path, depth: int, name: str) -> None:
 # ---- what is no file ----
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
     good = picture(tmp_path / "good.png")
     for suffix in (".png", ".json", ".npy"):

@@ -38,7 +38,8 @@ from pydicom.uid import (
     RLELossless,
 )
 
-pytestmark = pytest.mark.slow
+# Each starts a process of its own, with a limit of memory.
+pytestmark = pytest.mark.long
 
 HEIGHT, WIDTH = 1000, 1024
 PIXELS = values(HEIGHT, WIDTH, dtype="uint16")
@@ -174,7 +175,6 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("codec", VERSION_2)
 def test_chunk_of_zarr_2(tmp_path: Path, codec: str) -> None:
     path = tmp_path / "in.zarr"
@@ -184,7 +184,6 @@ def test_chunk_of_zarr_2(tmp_path: Path, codec: str) -> None:
     check_refused(path, TOO_LARGE)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("codec", "sharded"), [("blosc", False), ("gzip", True), ("zstd", False), ("zstd", True)]
 )
@@ -322,7 +321,6 @@ def tiff(path: Path, compression: int, data: bytes, **tags: int) -> None:
     path.write_bytes(struct.pack("<2sHI", b"II", 42, 8 + len(data)) + data + directory)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("codecs", [True, False], ids=["imagecodecs", "standard library"])
 @pytest.mark.parametrize("compression", [8, 34925, 50000])
 def test_strip_of_tiff(tmp_path: Path, compression: int, codecs: bool) -> None:
