@@ -144,10 +144,10 @@ WRONG_XML = {
     "order": (ome(pixels("XYQQQ")), "unknown order"),
     "far": (ome(pixels(data='<TiffData FirstZ="9"/>')), "outside of the image"),
     "many": (ome(pixels(data='<TiffData PlaneCount="2000000000"/>')), "outside of the file"),
-    "missing": (ome(pixels(data='<TiffData IFD="0"/>')), "no regular order"),
+    "missing": (ome(pixels(data='<TiffData IFD="0"/>')), "irregular order"),
     "twice": (
         ome(pixels(data='<TiffData IFD="0"/><TiffData/><TiffData IFD="0" FirstC="1"/>')),
-        "no regular order",
+        "irregular order",
     ),
     "set": (
         ome(pixels(data='<TiffData><UUID FileName="other.tif">urn:b</UUID></TiffData>')),

@@ -214,7 +214,7 @@ def test_incomplete_metadata_of_zarr_2(tmp_path: Path, name: str) -> None:
 def test_unknown_dtype_of_zarr_2(tmp_path: Path) -> None:
     path = zarr_array(tmp_path / "in.zarr", zarr_format=2, compressors=numcodecs.Zlib())
     edit(path / ".zarray", dtype="Uu2")
-    with pytest.raises(ImageFileError, match="no known type"):
+    with pytest.raises(ImageFileError, match="unknown type"):
         read_image(path)
 
 

@@ -75,9 +75,16 @@ def test_what_is_no_training_image(tmp_path: Path) -> None:
         tifffile.imwrite(tmp_path / "a.tif", samples, photometric="minisblack", **options)
         with pytest.raises(ImageFileError, match=message):
             image_folder(tmp_path, size=24)
+    (tmp_path / "a.tif").unlink()
     (tmp_path / "a.bmp").write_bytes(b"BM")
-    with pytest.raises(ImageFileError, match="convert it to PNG"):
+    with pytest.raises(ImageFileError, match=r"a\.bmp"):
         image_folder(tmp_path, size=24)
+
+
+def test_bitmaps_are_read(tmp_path: Path) -> None:
+    samples = np.random.default_rng(2).integers(0, 256, (30, 30)).astype(np.uint8)
+    Image.fromarray(samples).save(tmp_path / "a.bmp")
+    assert np.array_equal(image_folder(tmp_path, size=30).pixels[0], samples)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif", ".npy"])

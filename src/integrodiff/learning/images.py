@@ -111,8 +111,6 @@ def image_folder(folder: Path, size: int = CROP, count: int | None = None) -> Cl
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     names = sorted(folder.iterdir())
-    if bitmaps := [path for path in names if path.suffix.lower() == ".bmp"]:
-        raise ImageFileError(f"{bitmaps[0]} is a BMP file, which is not read; convert it to PNG")
     paths = [path for path in names if format_of_name(path) is not None]
     if not paths:
         raise FileNotFoundError(f"{folder} has no image ({', '.join(sorted(SUFFIXES))})")

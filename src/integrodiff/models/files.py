@@ -189,7 +189,7 @@ def _require_shallow(document: Any) -> None:
 
 
 def _require_levels(provenance: Mapping[str, Any]) -> None:
-    """Refuse noise levels in the provenance that are none: warnings are based on them."""
+    """Refuse invalid noise levels in the provenance: warnings are based on them."""
     levels = provenance.get("noise_levels")
     if levels is not None and levels != []:
         name = "provenance.noise_levels"

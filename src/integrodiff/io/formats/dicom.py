@@ -298,7 +298,7 @@ class Writer(ImageWriter):
     def _start(self) -> None:
         header, own = self.header, self.header.metadata.own
         if not isinstance(own, DicomDetails):
-            raise TypeError("a DICOM file needs the elements of another")
+            raise TypeError("a DICOM file is written only from another one, with its elements")
         elements, syntax = _encoded(own.dataset, header.metadata.derivation)
         order: Literal["<", ">"] = ">" if syntax == ExplicitVRBigEndian else "<"
         self._dtype = header.dtype.newbyteorder(order)

@@ -316,7 +316,7 @@ class Writer(ImageWriter):
     def _start(self) -> None:
         own = self.header.metadata.own
         if not isinstance(own, SeriesDetails):
-            raise TypeError("a DICOM series needs the elements of another")
+            raise TypeError("a DICOM series is written only from another one, with its elements")
         self._next = iter(zip(own.slices, own.names, strict=True))
 
     @staticmethod

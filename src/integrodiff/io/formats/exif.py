@@ -154,7 +154,7 @@ def read_directory(
 
 def _read(stream: Stream, place: int, size: int) -> bytes:
     if place >= 2**63:
-        raise ValueError("a place beyond the end of every file")
+        raise ValueError("an offset beyond the end of the file")
     stream.seek(place)
     data = stream.read(size)
     if len(data) < size:
@@ -301,6 +301,6 @@ def expanded_size(data: bytes) -> int:
 def _beginning(data: bytes) -> tuple[Layout, int]:
     """Return the layout of a block and the place of its first directory."""
     if data[:4] not in (b"II*\0", b"MM\0*") or len(data) < 8:
-        raise ValueError("it does not begin as it should")
+        raise ValueError("it lacks the header of EXIF data")
     layout = Layout("<" if data[:2] == b"II" else ">")
     return layout, layout.place.unpack(data[4:8])[0]

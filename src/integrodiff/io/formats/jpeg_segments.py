@@ -105,4 +105,4 @@ def _segments(data: bytes) -> Iterator[int]:
         if len(data) > MOST_METADATA:
             raise ValueError(f"has more than {MOST_METADATA} bytes of metadata")
     if between > _MOST_BETWEEN:
-        raise ValueError(f"has {between} bytes in between its metadata that are none")
+        raise ValueError(f"has {between} stray bytes between its metadata segments")

@@ -216,7 +216,7 @@ class Writer(ImageWriter):
     def _start(self) -> None:
         own = self.header.metadata.own
         if not isinstance(own, MrcDetails):
-            raise TypeError("an MRC file needs the header of another")
+            raise TypeError("an MRC file is written only from another one, with its header")
         self._fields = own.header.copy()
         order = self._fields.dtype["mode"].byteorder
         self._stored = self.header.dtype.newbyteorder(order)

@@ -194,7 +194,7 @@ class Writer(ImageWriter):
     def _start(self) -> None:
         own = self.header.metadata.own
         if not isinstance(own, NiftiDetails):
-            raise TypeError("a NIfTI file needs the header of another")
+            raise TypeError("a NIfTI file is written only from another one, with its header")
         new = own.header.copy()
         new.set_data_dtype(self.header.dtype)
         new["vox_offset"] = 0  # set anew, behind the extensions

@@ -283,7 +283,7 @@ class Writer(ImageWriter):
     def _start(self) -> None:
         own = self.header.metadata.own
         if not isinstance(own, NrrdDetails):
-            raise TypeError("a NRRD file needs the header of another")
+            raise TypeError("a NRRD file is written only from another one, with its header")
         order: Literal["<", ">"] = ">" if own.order == ">" else "<"
         self._stored = self.header.dtype.newbyteorder(order)
         new = {"type": _TYPES[self.header.dtype.str[1:]], "encoding": own.encoding}

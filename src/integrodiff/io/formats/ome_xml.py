@@ -132,7 +132,7 @@ def _only_pixels(description: str) -> _Pixels:
             found[-1].uuids.add("".join(text).strip())
 
     def refuse_document_type(*_: object) -> None:
-        raise OmeError("has a document type, which is not read")
+        raise OmeError("declares a document type, which is refused")
 
     parser = expat.ParserCreate()
     parser.StartElementHandler = start
@@ -176,7 +176,7 @@ def _order_of_pages(pixels: _Pixels, order: str, lengths: dict[str, int]) -> tup
         rank = np.ravel_multi_index(moved, tuple(lengths[letter] for letter in letters))
         if np.array_equal(places[rank], np.arange(count)):
             return letters
-    raise OmeError("has its pages in no regular order")
+    raise OmeError("stores its pages in an irregular order")
 
 
 def _number(text: str, name: str) -> int:

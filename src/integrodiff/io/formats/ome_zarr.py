@@ -422,7 +422,7 @@ class Writer(ImageWriter):
     def _start(self) -> None:
         path, header, own = self.path, self.header, self.header.metadata.own
         if not isinstance(own, ZarrDetails):
-            raise TypeError("a Zarr image needs the metadata of another")
+            raise TypeError("an OME-Zarr image is written only from another one, with its metadata")
         self._notes: tuple[str, ...] = ()
         files = deepcopy(own.files)
         self._image = _multiscale(path, files)

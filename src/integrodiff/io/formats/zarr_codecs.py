@@ -185,7 +185,7 @@ class BoundedStore(LocalStore):
             try:
                 size = prod(metadata["chunks"]) * np.dtype(metadata["dtype"]).itemsize
             except TypeError as error:
-                raise ValueError(f"chunks or values of no known type: {error}") from error
+                raise ValueError(f"chunks or values of an unknown type: {error}") from error
             self._limit = decoding_limit(size)
 
     async def get(
