@@ -196,6 +196,7 @@ def test_measured_row(tmp_path: Path, half: Method, clean: NDArray[np.float32]) 
         for k, image in enumerate((clean, clean + 1))
     ]
     assert row["psnr"]["bsd68"]["15"] == pytest.approx(np.mean(values), abs=1e-4)
+    assert 0 < row["ssim"]["bsd68"]["50"] < row["ssim"]["bsd68"]["15"] < 1
     assert row["seconds_per_megapixel"] > 0
 
     def refuse(*_: object) -> NDArray[np.float32]:
@@ -252,6 +253,8 @@ def test_table_and_plot(
     lines = printed.splitlines()
     assert lines[0].startswith("| method")
     assert lines[2].startswith("| Half ")
+    similar = json.loads(source.read_text())["rows"]["half"]["ssim"]["bsd68"]["25"]
+    assert f" {similar:.3f} |" in lines[2]
     assert [line.split(" |")[0] for line in lines[3:7]] == [
         f"| {name}".ljust(len(lines[3].split(" |")[0]))
         for name in ("BM3D (quoted)", "WNNM (quoted)", "TNRD (quoted)", "DnCNN (quoted)")
@@ -314,7 +317,7 @@ def test_false_edges() -> None:
 
 def test_all_questions(tmp_path: Path, half: Method, clean: NDArray[np.float32]) -> None:
     images = CleanImages(clean[None], ("disc",), "a disc")
-    settings: dict[str, Any] = {"levels": [SIGMA], "size": 16, "edge_threshold": 10.0}
+    settings: dict[str, Any] = {"images": 1, "levels": [SIGMA], "size": 16, "edge_threshold": 10.0}
     results = Results(tmp_path / "robustness.json", "all", settings)
     head = {"title": half.title, "identity": half.identity}
     robustness.measure(half, images, settings, results.row("half", head), results.save)
@@ -323,6 +326,8 @@ def test_all_questions(tmp_path: Path, half: Method, clean: NDArray[np.float32])
     assert found["lipschitz"]["secant"] == pytest.approx(0.5, rel=1e-4)
     assert set(found["told"]) == {"0.5", "1", "2"}
     assert len(found["pure_noise"]["bands"]) == 4
+    assert set(found["jpeg"]) == {"noisy", "told"}
+    assert set(found["textures"]) == {*robustness.TEXTURES, "ssim"}
     assert "| Half " in robustness.table(results.document, SIGMA)
 
 
@@ -348,7 +353,7 @@ def test_network_is_trained_only_if_needed(tmp_path: Path) -> None:
     arguments.cnn_seconds = 5.0
     known = {
         "identity": robustness.network_identity(5.0),
-        "levels": {"25": {"lipschitz": {}, "told": {}, "pure_noise": {}}},
+        "levels": {"25": {question: {} for question in robustness.QUESTIONS}},
     }
     assert robustness.methods(arguments, known) == []
 
