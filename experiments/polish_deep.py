@@ -1,15 +1,19 @@
-"""Polish a deep model on a processor: Gauss-Newton in all its numbers, by the compiled engine.
+"""Polish a deep model on a processor: Gauss-Newton by differences of the compiled engine.
 
-    python experiments/polish_deep.py START OUT.json --data FOLDER [--size 128] [--draws 3]
-                                      [--parts N] [--seed 0] [--held-out]
+    python experiments/polish_deep.py START OUT.json --data FOLDER [--groups channels|steps|single]
+        [--parts N] [--size 128] [--draws 3] [--seed 0] [--held-out]
 
-The derivatives are one-sided differences of the denoised images, in every number that acts; those
-in exponents and curvatures are sums of those in the factors they belong to. They
-are taken on random parts of the 150 BSDS500 training crops that are not held out, each at a few of
-the noise levels; the loss is the mean of the logarithm of the mean squared error. Of several
-dampings the one is taken that is best on other parts of the same crops, with other noise, if it is
-no worse at any noise level. ``--held-out`` compares start and result on the 50 held-out crops
-(numbers 3, 7, 11, ...), which the step has not seen.
+What changes are factors of groups of numbers, and the exponents and curvatures that belong to
+them, whose derivatives follow from those in the factors. ``channels``: weights, contrasts and
+couplings of each channel in all steps, integration scales of each order, pulls, and scales of
+channels. ``steps``: these, and weights and contrasts of each order in each step. ``single``: these,
+and every number by itself.
+
+Derivatives are taken on random parts of the 150 BSDS500 training crops that are not held out, each
+at a few of the noise levels; the loss is the mean of the logarithm of the mean squared error. Of
+several dampings the one is taken that is best on other parts of the same crops, with other noise,
+if it is no worse at any noise level. ``--held-out`` compares start and result on the 50 held-out
+crops (numbers 3, 7, 11, ...), which the step has not seen.
 
 OUT.json.state holds the sums over the parts that are done: a killed run goes on when its command is
 repeated. Times are processor time.
@@ -20,7 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,10 +50,9 @@ PAPER = (10, 20, 30, 40, 50, 60)
 WEIGHTS = {2: 0.5, 5: 0.7, 75: 0.7, 100: 0.5}
 """Of the noise levels in the loss, as in ``train_models.py``; one for all others."""
 
-DAMPINGS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
+DAMPINGS = (1.0, 0.3, 0.1, 0.03, 0.01)
 _STEP = 0.01
 _LARGEST = 0.3
-_ACTS = 0.05  # grey levels, root mean square: numbers with smaller derivatives stay as they are
 _SAVED_EVERY = 10
 
 Vector = NDArray[np.float64]
@@ -64,46 +67,64 @@ class Item(NamedTuple):
     left: int
 
 
+class Group(NamedTuple):
+    """Numbers that change together, and their exponents, with powers of the logarithmic level."""
+
+    members: tuple[int, ...]
+    derived: tuple[tuple[int, int], ...]
+
+
 class Numbers:
     """All numbers of a deep model as a vector: those of :class:`Parameterisation`, and scales."""
 
     def __init__(self, model: DeepDiffusion) -> None:
         self.others = Parameterisation(model, LEVELS, fixed=("tau",))
         self.names = [*self.others.names, *(f"scales[{m}]" for m in range(len(model.channels)))]
-        kinds = ("weights", "contrasts", "couplings", "integration_scales", "pulls", "mixes")
-        self.measured = [
-            n for n, name in enumerate(self.names) if name.split("[")[0] in (*kinds, "scales")
-        ]
-        self.orders = [model.orders.index(channel.order) for channel in model.channels]
+        self.channels, self.orders = len(model.channels), len(model.orders)
+        self.order_of = [model.orders.index(channel.order) for channel in model.channels]
 
-    def spread(self, level: int) -> NDArray[np.float64]:
-        """Return the matrix that takes derivatives in what is measured to those in all numbers.
+    def places(self, name: str) -> dict[tuple[int, ...], int]:
+        """Return where the numbers of a name are, by step, or by step and channel or order."""
+        found = [n for n, known in enumerate(self.names) if known.split("[")[0] == name]
+        if name in ("weights", "contrasts", "couplings"):
+            return {divmod(i, self.channels): n for i, n in enumerate(found)}
+        if name in ("integration_scales", "mixes"):
+            return {divmod(i, self.orders): n for i, n in enumerate(found)}
+        return {(i,): n for i, n in enumerate(found)}
 
-        An exponent or a curvature changes factors by powers of the noise level relative to 30.
-        """
-        logarithm = np.log(level / REFERENCE_LEVEL)
-        matrix = np.zeros((len(self.names), len(self.measured)))
-        of_channels, of_orders = len(self.orders), len(set(self.orders))
-        for column, n in enumerate(self.measured):
-            kind, place = self.names[n].rstrip("]").split("[")
-            matrix[n, column] = 1.0
-            targets: list[tuple[str, float]] = []
-            if kind in ("weights", "contrasts"):
-                step, channel = divmod(int(place), of_channels)
-                place_of_step = of_orders * step + self.orders[channel]
-                targets = [
-                    (f"{kind[:-1]}_exponents[{channel}]", logarithm),
-                    (f"{kind[:-1]}_curvatures[{channel}]", logarithm**2),
-                    (f"step_{kind[:-1]}_exponents[{place_of_step}]", logarithm),
-                ]
-            elif kind == "integration_scales":
-                targets = [(f"integration_exponents[{int(place) % of_orders}]", logarithm)]
-            elif kind == "pulls":
-                targets = [("pull_exponents[0]", logarithm)]
-            for name, factor in targets:
-                if name in self.names:
-                    matrix[self.names.index(name), column] += factor
-        return matrix
+    def groups(self, kind: str) -> list[Group]:
+        """Return the groups of numbers that get a factor each."""
+        found: list[Group] = []
+
+        def add(name: str, key: Any, *derived: tuple[str, int]) -> None:
+            places = self.places(name)
+            for value in sorted({key(place) for place in places}):
+                members = tuple(n for place, n in places.items() if key(place) == value)
+                names = [(f"{target}[{value}]", power) for target, power in derived]
+                known = [(self.names.index(n), power) for n, power in names if n in self.names]
+                found.append(Group(members, tuple(known)))
+
+        def channel(place: tuple[int, ...]) -> int:
+            return place[-1]
+
+        def order_in_step(place: tuple[int, ...]) -> int:
+            return self.orders * place[0] + self.order_of[place[1]]
+
+        single = kind == "single"
+        for name in ("weight", "contrast"):
+            laws = ((f"{name}_exponents", 1), (f"{name}_curvatures", 2))
+            add(f"{name}s", channel, *laws)
+            if kind != "channels":
+                add(f"{name}s", order_in_step, (f"step_{name}_exponents", 1))
+        add("couplings", channel)
+        add("integration_scales", channel, ("integration_exponents", 1))
+        add("pulls", lambda _: 0, ("pull_exponents", 1))
+        add("scales", channel)
+        if single:
+            for name in ("weights", "contrasts", "couplings", "integration_scales", "pulls"):
+                found += [Group((n,), ()) for n in self.places(name).values()]
+            found += [Group((n,), ()) for n in self.places("mixes").values()]
+        return found
 
     def vector(self, model: DeepDiffusion) -> Vector:
         """Return the numbers of a model, most of them as logarithms."""
@@ -159,16 +180,29 @@ class Sums:
             print(f"goes on after {sums.done} parts", flush=True)
         return sums
 
-    def total(self, numbers: Numbers) -> tuple[Vector, NDArray[np.float64]]:
-        """Return gradient and curvature of the weighted mean over levels, in all numbers."""
-        size = len(numbers.names)
-        gradient, curvature = np.zeros(size), np.zeros((size, size))
+    def total(
+        self, groups: Sequence[Group], size: int
+    ) -> tuple[Vector, NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradient and curvature of the weighted mean over levels, and the directions.
+
+        There is a coordinate for each group and for each exponent or curvature of a group; its
+        direction says what it changes of all ``size`` numbers.
+        """
+        coordinates = [(g, group.members, 0) for g, group in enumerate(groups)]
+        coordinates += [(g, (n,), p) for g, group in enumerate(groups) for n, p in group.derived]
+        directions = np.zeros((len(coordinates), size))
+        for c, (_, members, _) in enumerate(coordinates):
+            directions[c, list(members)] = 1.0
+        gradient = np.zeros(len(coordinates))
+        curvature = np.zeros((len(coordinates), len(coordinates)))
         for place, level in enumerate(LEVELS):
             share = WEIGHTS.get(level, 1.0) / max(self.counts[place], 1)
-            spread = numbers.spread(level)
+            spread = np.zeros((len(coordinates), len(groups)))
+            for c, (g, _, power) in enumerate(coordinates):
+                spread[c, g] = np.log(level / REFERENCE_LEVEL) ** power
             gradient += share * spread @ self.gradient[place]
             curvature += share * spread @ self.curvature[place] @ spread.T
-        return gradient, curvature
+        return gradient, curvature, directions
 
 
 def drawn(crops: Sequence[int], draws: int, size: int, room: int, seed: int) -> list[Item]:
@@ -194,50 +228,41 @@ def clean_and_noisy(
 
 
 class Changed:
-    """The processes at one noise level: as it is, and with single numbers changed."""
+    """The processes at one noise level: as it is, and with single groups changed."""
 
-    def __init__(self, numbers: Numbers, vector: Vector, level: int) -> None:
-        self.numbers, self.vector, self.level = numbers, vector, level
+    def __init__(
+        self, numbers: Numbers, groups: Sequence[Group], vector: Vector, level: int
+    ) -> None:
+        self.numbers, self.groups, self.vector, self.level = numbers, groups, vector, level
         self.base = process(numbers.model(vector), level)
         self.others: dict[int, NativeProcess] = {}
 
-    def other(self, number: int) -> NativeProcess:
-        """Return the process with one number changed; made once."""
-        if number not in self.others:
+    def other(self, group: int) -> NativeProcess:
+        """Return the process with one group changed; made once."""
+        if group not in self.others:
             moved = self.vector.copy()
-            moved[number] += _STEP
+            moved[list(self.groups[group].members)] += _STEP
             # Without another search for the bound, which the model keeps by its weights.
             evolution = self.numbers.model(moved)._evolution(float(self.level))
             same = evolution.scales == self.base.evolution.scales
-            self.others[number] = (
+            self.others[group] = (
                 self.base.like(evolution)
                 if same
                 else NativeProcess(evolution, exact=False, threads=1)
             )
-        return self.others[number]
+        return self.others[group]
 
-    def linearised(self, noisy: Any, numbers: Iterable[int]) -> tuple[Any, Any]:
+    def linearised(self, noisy: Any) -> tuple[Any, Any]:
         """Return the denoised image and its derivatives, as rows."""
         found = self.base(noisy[None])[0]
-        changed = np.stack([(self.other(n)(noisy[None])[0] - found).ravel() for n in numbers])
+        others = (self.other(group)(noisy[None])[0] for group in range(len(self.groups)))
+        changed = np.stack([(other - found).ravel() for other in others])
         return found, changed / np.float32(_STEP)
 
 
 def process(model: DeepDiffusion, level: int) -> NativeProcess:
     """Return the process of a model at a noise level, on one thread."""
     return NativeProcess(model.evolution(float(level)), exact=False, threads=1)
-
-
-def acting(
-    changed: dict[int, Changed], measured: Sequence[int], images: CleanImages, size: int
-) -> list[int]:
-    """Return the places of those numbers that change some image at some noise level."""
-    largest = np.zeros(len(measured))
-    for crop, level in enumerate((2, 15, 50)):
-        _, noisy = clean_and_noisy(images, Item(4 * crop, level, 64, 64), size, 99)
-        tangents = changed[level].linearised(noisy, measured)[1]
-        largest = np.maximum(largest, np.sqrt(np.mean(tangents**2, axis=1)))
-    return np.flatnonzero(largest > _ACTS).tolist()
 
 
 def psnr_by_level(
@@ -273,6 +298,7 @@ def main() -> None:
     parser.add_argument("start", help="a deep model: its name or file")
     parser.add_argument("output", type=Path)
     parser.add_argument("--data", type=Path, help="folder that holds bsds500")
+    parser.add_argument("--groups", default="steps", choices=["channels", "steps", "single"])
     parser.add_argument("--size", type=int, default=128, help="side of the parts")
     parser.add_argument("--draws", type=int, default=3, help="parts of each crop; divides twelve")
     parser.add_argument("--parts", type=int, help="only so many of the parts, in random order")
@@ -288,37 +314,32 @@ def main() -> None:
     numbers = Numbers(start)
     vector = numbers.vector(start)
     state = a.output.with_name(a.output.name + ".state")
-    measured = numbers.measured
-    sums = Sums.load(state, len(measured))
+    groups = numbers.groups(a.groups)
+    sums = Sums.load(state, len(groups))
 
     items = drawn(kept, a.draws, a.size, room, a.seed)[: a.parts]
     began = time.process_time() - sums.seconds
     if sums.done < len(items):
-        changed = {level: Changed(numbers, vector, level) for level in LEVELS}
-        active = acting(changed, measured, images, a.size)
-        print(f"{len(active)} of {len(measured)} factors act", flush=True)
-        rows = np.zeros((len(measured), a.size**2), np.float32)
+        changed = {level: Changed(numbers, groups, vector, level) for level in LEVELS}
+        print(f"{len(groups)} groups", flush=True)
         for done, item in enumerate(items[sums.done :], sums.done + 1):
             clean, noisy = clean_and_noisy(images, item, a.size, a.seed)
-            chosen = [measured[n] for n in active]
-            found, rows[active] = changed[item.level].linearised(noisy, chosen)
-            sums.add(item.level, (found - clean).ravel(), rows)
+            found, tangents = changed[item.level].linearised(noisy)
+            sums.add(item.level, (found - clean).ravel(), tangents)
             sums.done, sums.seconds = done, time.process_time() - began
             if done % _SAVED_EVERY == 0 or done == len(items):
                 sums.save(state)
                 print(f"{done} of {len(items)} parts, {sums.seconds:.0f} s", flush=True)
 
-    gradient, curvature = sums.total(numbers)
-    free = np.flatnonzero(np.diag(curvature))
-    curvature, gradient = curvature[np.ix_(free, free)], gradient[free]
-    others = drawn(kept, 4, a.size, room, a.seed + 1000)
+    gradient, curvature, directions = sums.total(groups, len(vector))
+    others = drawn(kept, 2, a.size, room, a.seed + 1000)
     before = psnr_by_level(start, images, others, a.size, a.seed + 1000)
     best, best_gain = None, 0.0
     for damping in DAMPINGS:
         damped = curvature + damping * np.diag(np.diag(curvature))
-        damped += 1e-6 * np.trace(curvature) / len(free) * np.eye(len(free))
-        moved = vector.copy()
-        moved[free] -= np.clip(np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
+        damped += 1e-5 * np.trace(curvature) / len(gradient) * np.eye(len(gradient))
+        step = np.clip(np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
+        moved = vector - directions.T @ step
         model = numbers.model(moved)
         gain = psnr_by_level(model, images, others, a.size, a.seed + 1000) - before
         weighted = float(np.average(gain, weights=[WEIGHTS.get(s, 1.0) for s in LEVELS]))
@@ -330,6 +351,7 @@ def main() -> None:
     entry: dict[str, Any] = {
         "recipe": "experiments/polish_deep.py",
         "crops": "training crops without every fourth",
+        "groups": a.groups,
         "size": a.size,
         "parts": sums.done,
         "seed": a.seed,

@@ -122,7 +122,7 @@ def test_deviation_on_a_photograph(
 
 @needs_native
 @pytest.mark.parametrize("name", ["iad-fast", "iad-plus", "iad-deep"])
-@pytest.mark.parametrize("sigma", [2.0, 100.0])
+@pytest.mark.parametrize("sigma", [2.0, 20.0, 100.0])
 def test_the_new_models_are_fused_at_all_levels(
     name: str, sigma: float, photograph: NDArray[np.float64]
 ) -> None:
