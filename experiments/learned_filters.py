@@ -75,7 +75,8 @@ class Stages(torch.nn.Module):
         found = found / found.square().sum((-1, -2), keepdim=True).sqrt()
         found = found * torch.exp(self.shares[stage])[:, None, None, None]
         symbols = torch.fft.rfft2(found, s=(64, 64)).abs().square().sum((0, 1))
-        return found / symbols.max().sqrt()
+        normalised: torch.Tensor = found / symbols.max().sqrt()
+        return normalised
 
     def forward(self, image: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
         """Run all stages on images ``(n, 1, rows, columns)``."""

@@ -340,7 +340,11 @@ def main() -> None:
         damped += 1e-5 * np.trace(curvature) / len(gradient) * np.eye(len(gradient))
         step = np.clip(np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
         moved = vector - directions.T @ step
-        model = numbers.model(moved)
+        try:
+            model = numbers.model(moved)
+        except ValueError as error:  # scales that have changed places
+            print(f"damping {damping:g}: {error}", flush=True)
+            continue
         gain = psnr_by_level(model, images, others, a.size, a.seed + 1000) - before
         weighted = float(np.average(gain, weights=[WEIGHTS.get(s, 1.0) for s in LEVELS]))
         print(f"damping {damping:g}: {summary(gain)}", flush=True)

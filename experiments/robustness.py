@@ -24,7 +24,8 @@ JPEG noise
 Textures
     PSNR on brick, grass and gravel of scikit-image, and their mean SSIM.
 
-Slow peers take ``--slow-images`` of the crops, which their rows say.
+Slow peers take ``--slow-images`` of the crops, which their rows say, and the derivative, which
+takes minutes for a model of many steps, those of ``--derivative-images``.
 
 With ``--cnn-seconds`` a small network in the manner of DnCNN is trained for so long on the
 training crops and compared as well. Its training stops by the clock, so its numbers vary.
@@ -154,13 +155,15 @@ def secant_bound(
     return best
 
 
-def lipschitz(method: Method, images: Sequence[Image], level: float) -> Result:
-    """Return both estimates, the largest over the images."""
+def lipschitz(
+    method: Method, images: Sequence[Image], level: float, differentiated: int | None = None
+) -> Result:
+    """Return both estimates, the largest over the images; the first ones are differentiated."""
     norms, secants = [], []
     for k, clean in enumerate(images):
         noisy = clean + noise(level, k, clean.shape)
         secants.append(secant_bound(lambda image: method.denoise(image, level), noisy))
-        if method.tensors is not None:
+        if method.tensors is not None and (differentiated is None or k < differentiated):
             norms.append(_derivative_norm(method.tensors, noisy, level))
     return {
         "derivative": significant(max(norms)) if norms else None,
@@ -403,7 +406,8 @@ def measure(
     for level in settings["levels"]:
         found = row.setdefault("levels", {}).setdefault(f"{level:g}", {})
         if "lipschitz" not in found:
-            found["lipschitz"] = lipschitz(method, centres, level)
+            differentiated = settings.get("differentiated")
+            found["lipschitz"] = lipschitz(method, centres, level, differentiated)
             save()
         if "told" not in found:
             found["told"] = told_wrong(method, clean, level)
@@ -473,6 +477,7 @@ def main() -> None:
     parser.add_argument("--levels", nargs="+", type=float, default=[15.0, 25.0, 50.0])
     parser.add_argument("--images", type=int, default=4, help="number of test crops")
     parser.add_argument("--slow-images", type=int, default=4, help="the same for slow peers")
+    parser.add_argument("--derivative-images", type=int, help="the same for the derivative")
     parser.add_argument("--size", type=int, default=128, help="of their centres, for Lipschitz")
     parser.add_argument("--cnn-seconds", type=float, default=0.0, help="training of the network")
     parser.add_argument("--engine", default="auto", help="who computes the models")
@@ -487,6 +492,7 @@ def main() -> None:
         "data_sha256": images.fingerprint,
         "levels": arguments.levels,
         "size": arguments.size,
+        "differentiated": arguments.derivative_images,
         "edge_threshold": significant(edge_threshold(list(images.pixels))),
     }
     what = "Lipschitz constants, PSNR in dB with a wrong noise level, and pure noise"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,14 +29,14 @@ from integrodiff.learning.compiled import CompiledLineariser
 from integrodiff.learning.evaluation import mean_psnr
 from integrodiff.learning.parameters import smoothness
 from integrodiff.learning.recipes import RECIPES, train
-from integrodiff.models import ExplicitModel
+from integrodiff.models import CompactTensorDiffusion, ExplicitModel
 from integrodiff.models.description import parameter
 from integrodiff.stages import Coupling, Evolution, Exponential, Term
 
 torch = pytest.importorskip("torch")
 
 LEVELS = (20.0, 50.0)
-COMPACT_TENSOR = replace(load_model("iad-plus"), steps=2, provenance={})
+COMPACT_TENSOR = replace(cast(CompactTensorDiffusion, load_model("iad-plus")), steps=2)
 SETTINGS = FitSettings(phases=(1, None), iterations=3)
 
 
