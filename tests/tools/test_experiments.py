@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 import denoisers
 import frontier
 import peers
+import polish_deep
 import robustness
 from denoisers import PEERS
 from integrodiff import PeronaMalik, load_model
 from integrodiff.learning.images import CleanImages, noise
+from integrodiff.models import DeepDiffusion
 from integrodiff.viz.metrics import psnr
 from peers import Method, Results
 
@@ -376,3 +378,44 @@ def test_model_of_the_accuracy_trials(capsys: pytest.CaptureFixture[str]) -> Non
         assert asymmetry < 1e-12
         assert lowest > -1e-12
         assert highest < bound
+
+
+# ---- polish of the deep model ----
+
+
+@pytest.mark.parametrize("kind", ["channels", "steps"])
+def test_exponents_are_factors_at_one_noise_level(kind: str) -> None:
+    """What the polish derives from the factors of groups instead of measuring it."""
+    model = load_model("iad-deep")
+    assert isinstance(model, DeepDiffusion)
+    numbers = polish_deep.Numbers(model)
+    vector = numbers.vector(model)
+    assert len(vector) == model.number_count()
+    np.testing.assert_allclose(numbers.vector(numbers.model(vector)), vector, rtol=1e-12)
+    groups = numbers.groups(kind)
+    derived = [(group, *pair) for group in groups for pair in group.derived]
+    names = {numbers.names[place].split("[")[0] for _, place, _ in derived}
+    assert {"weight_exponents", "contrast_curvatures", "pull_exponents"} <= names
+    assert ("step_weight_exponents" in names) == (kind == "steps")
+    level, change = 12.0, 0.01
+    for group, place, power in derived[::5]:
+        by_exponent, by_factor = vector.copy(), vector.copy()
+        by_exponent[place] += change
+        by_factor[list(group.members)] += change * np.log(level / 30) ** power
+        expected, found = (
+            numbers.model(moved)._evolution(level).numbers() for moved in (by_exponent, by_factor)
+        )
+        np.testing.assert_allclose(np.array(found, float), np.array(expected, float), rtol=1e-9)
+
+
+def test_a_killed_polish_goes_on(tmp_path: Path) -> None:
+    sums = polish_deep.Sums(3)
+    sums.add(20, np.ones(5, np.float32), np.ones((3, 5), np.float32))
+    sums.done, sums.seconds = 7, 1.5
+    sums.save(tmp_path / "state")
+    found = polish_deep.Sums.load(tmp_path / "state", 3)
+    assert (found.done, found.seconds) == (7, 1.5)
+    np.testing.assert_array_equal(found.curvature, sums.curvature)
+    assert found.gradient[polish_deep.LEVELS.index(20)] == pytest.approx([1, 1, 1])
+    with pytest.raises(SystemExit, match="another model"):
+        polish_deep.Sums.load(tmp_path / "state", 4)
