@@ -5,7 +5,8 @@
         [--bsd68-count N] [--crops N] [--tuned results/peers.json] [--again]
     python experiments/frontier.py --plot results/frontier.json docs/images/frontier.png
 
-FOLDER holds ``bsd68`` and ``bsds500/images/test``. PSNR is for a peak of 255 and not clipped.
+FOLDER holds ``bsd68`` and ``bsds500/images/test``. PSNR is for a peak of 255 and not clipped. Rows
+that were measured before SSIM was keep what they have; ``--again`` measures them anew.
 All methods compute in one process on one thread. Seconds per megapixel are processor time, which
 other programs on the machine hardly disturb: the median over the images of BSD68 at s = 25, after
 one image that does not count. The file is written after every
@@ -33,7 +34,7 @@ from integrodiff.learning import PAPER_LEVELS, bsds500
 from integrodiff.learning.images import DATA_VARIABLE, noise
 from integrodiff.reproduction._results import Result, decibel, markdown_table, significant
 from integrodiff.viz.drawing import new_figure, save_figure
-from integrodiff.viz.metrics import psnr
+from integrodiff.viz.metrics import psnr, ssim
 from peers import (
     TUNED,
     Method,
@@ -144,9 +145,11 @@ def measure(
             if not warm:
                 method.denoise(part.images[0] + noise(level, 0, part.images[0].shape), level)
                 warm = True
-            values, seconds = denoised(method, part.images, level)
+            values, similarities, seconds = denoised(method, part.images, level)
             mean = decibel(float(np.mean(values)))
             found[f"{level}"] = mean
+            similar = row.setdefault("ssim", {}).setdefault(part.name, {})
+            similar[f"{level}"] = decibel(float(np.mean(similarities)))
             if part.name == "bsd68" and level == TIMED_LEVEL:
                 low, median, high = np.percentile(seconds, [25, 50, 75])
                 row["seconds_per_megapixel"] = significant(float(median))
@@ -157,16 +160,17 @@ def measure(
 
 def denoised(
     method: Method, images: Sequence[Image], level: int
-) -> tuple[list[float], list[float]]:
-    """Return the PSNR of each image, and the seconds per megapixel that it took."""
-    values, seconds = [], []
+) -> tuple[list[float], list[float], list[float]]:
+    """Return PSNR and SSIM of each image, and the seconds per megapixel that it took."""
+    values, similarities, seconds = [], [], []
     for k, clean in enumerate(images):
         noisy = clean + noise(level, k, clean.shape)
         began = time.process_time()
         result = method.denoise(noisy, level)
         seconds.append((time.process_time() - began) / clean.size * 1e6)
         values.append(psnr(result, clean))
-    return values, seconds
+        similarities.append(ssim(result, clean))
+    return values, similarities, seconds
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -210,6 +214,9 @@ def table(document: Mapping[str, Any]) -> str:
         found = row["psnr"].get("bsd68", {})
         crops = row["psnr"].get("bsds500", {})
         complete = len(crops) == len(PAPER_LEVELS)
+        alike = row.get("ssim", {})
+        similar = alike.get("bsds500", {})
+        compared = len(similar) == len(PAPER_LEVELS)
         seconds = row["seconds_per_megapixel"]
         lines.append(
             [
@@ -217,6 +224,8 @@ def table(document: Mapping[str, Any]) -> str:
                 *(_decibels(found.get(f"{s}")) for s in BSD68_LEVELS),
                 *(_decibels(crops.get(f"{s}")) for s in PAPER_LEVELS),
                 _decibels(sum(crops.values()) / len(crops) if complete else None),
+                *(_similarity(alike.get("bsd68", {}).get(f"{s}")) for s in BSD68_LEVELS),
+                _similarity(sum(similar.values()) / len(similar) if compared else None),
                 "-" if row["parameters"] is None else f"{row['parameters']:,}",
                 "-" if seconds is None else f"{seconds:.3g}",
                 row.get("engine", "-"),
@@ -227,6 +236,8 @@ def table(document: Mapping[str, Any]) -> str:
         *(f"BSD68 s = {s}" for s in BSD68_LEVELS),
         *(f"BSDS500 s = {s}" for s in PAPER_LEVELS),
         "mean",
+        *(f"SSIM, BSD68 s = {s}" for s in BSD68_LEVELS),
+        "mean SSIM, BSDS500",
         "parameters",
         "s / Mpx",
         "engine",
@@ -254,6 +265,10 @@ def _quality(row: Result) -> float:
 
 def _decibels(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+def _similarity(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def plot(document: Mapping[str, Any], path: Path) -> Path:

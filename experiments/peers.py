@@ -47,6 +47,7 @@ _THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
+    "INTEGRODIFF_THREADS",
 )
 
 # ---- tuned settings ----

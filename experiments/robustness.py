@@ -4,7 +4,7 @@
         [--models iad ...] [--peers tv bm3d] [--levels 15 25 50] [--images 4] [--size 128]
         [--cnn-seconds 0] [--tuned results/peers.json] [--engine auto] [--again]
 
-Three questions, on the first test crops of BSDS500:
+Five questions, on the first test crops of BSDS500:
 
 Lipschitz constant, at noisy images
     ``derivative``: the largest singular value of the derivative, by power iteration (in Lanczos'
@@ -18,6 +18,14 @@ Wrong noise level
     Mean PSNR when the method is told half the noise level, the noise level, and twice it.
 Pure noise
     The input is 128 everywhere, plus noise. See :func:`residual_bands` and :func:`false_edges`.
+JPEG noise
+    Mean PSNR of noisy crops that were stored as JPEG files, before and after denoising. The noise
+    is no longer white; the method is told its level before it was stored.
+Textures
+    PSNR on brick, grass and gravel of scikit-image, and their mean SSIM.
+
+Slow peers take ``--slow-images`` of the crops, which their rows say, and the derivative, which
+takes minutes for a model of many steps, those of ``--derivative-images``.
 
 With ``--cnn-seconds`` a small network in the manner of DnCNN is trained for so long on the
 training crops and compared as well. Its training stops by the clock, so its numbers vary.
@@ -26,6 +34,7 @@ training crops and compared as well. Its training stops by the clock, so its num
 from __future__ import annotations
 
 import argparse
+import io
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -44,7 +53,7 @@ from integrodiff.learning.images import CleanImages, noise
 from integrodiff.learning.tangents import value_and_tangent
 from integrodiff.reproduction._results import Result, decibel, markdown_table, significant
 from integrodiff.stages.gradient import haar_gradient
-from integrodiff.viz.metrics import psnr
+from integrodiff.viz.metrics import psnr, ssim
 from peers import TUNED, Method, Results, model_method, tuned_peers
 
 FACTORS = (0.5, 1.0, 2.0)
@@ -55,7 +64,9 @@ BANDS = (0.0, 0.25, 0.5, 0.75, np.sqrt(2.0))
 
 GREY = 128.0
 EDGE = 3.0
-_QUESTIONS = 3
+QUESTIONS = ("lipschitz", "told", "pure_noise", "jpeg", "textures")
+TEXTURES = ("brick", "grass", "gravel")
+JPEG_QUALITY = 75
 _NETWORK = {"layers": 5, "channels": 32}
 
 # ---- Lipschitz constants ----
@@ -144,13 +155,15 @@ def secant_bound(
     return best
 
 
-def lipschitz(method: Method, images: Sequence[Image], level: float) -> Result:
-    """Return both estimates, the largest over the images."""
+def lipschitz(
+    method: Method, images: Sequence[Image], level: float, differentiated: int | None = None
+) -> Result:
+    """Return both estimates, the largest over the images; the first ones are differentiated."""
     norms, secants = [], []
     for k, clean in enumerate(images):
         noisy = clean + noise(level, k, clean.shape)
         secants.append(secant_bound(lambda image: method.denoise(image, level), noisy))
-        if method.tensors is not None:
+        if method.tensors is not None and (differentiated is None or k < differentiated):
             norms.append(_derivative_norm(method.tensors, noisy, level))
     return {
         "derivative": significant(max(norms)) if norms else None,
@@ -236,6 +249,52 @@ def pure_noise(method: Method, shape: tuple[int, ...], level: float, threshold: 
         "all": significant(float(np.mean(residual**2) / np.mean(before.astype(np.float64) ** 2))),
         "false_edges": significant(false_edges(result, threshold)),
     }
+
+
+# ---- JPEG noise and textures ----
+
+
+def jpeg(image: Image, quality: int) -> Image:
+    """Return a grey image as it comes back from a JPEG file."""
+    from PIL import Image as Pictures
+
+    file = io.BytesIO()
+    rounded = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    Pictures.fromarray(rounded).save(file, "JPEG", quality=quality)
+    with Pictures.open(file) as picture:
+        return np.asarray(picture, np.float32)
+
+
+def jpeg_noise(method: Method, images: Sequence[Image], level: float) -> Result:
+    """Return the mean PSNR of noisy images from JPEG files, and of what a method makes of them."""
+    before, after = [], []
+    for k, clean in enumerate(images):
+        stored = jpeg(clean + noise(level, k, clean.shape), JPEG_QUALITY)
+        before.append(psnr(stored, clean))
+        after.append(psnr(method.denoise(stored, level), clean))
+    return {"noisy": decibel(float(np.mean(before))), "told": decibel(float(np.mean(after)))}
+
+
+def texture(name: str, size: int) -> Image:
+    """Return the centre of a texture of scikit-image."""
+    from skimage import data
+
+    whole = getattr(data, name)().astype(np.float32)
+    top, left = ((side - size) // 2 for side in whole.shape)
+    found: Image = np.ascontiguousarray(whole[top : top + size, left : left + size])
+    return found
+
+
+def textures(method: Method, size: int, level: float) -> Result:
+    """Return the PSNR of each texture, and their mean SSIM."""
+    found: Result = {}
+    similarities = []
+    for k, name in enumerate(TEXTURES):
+        clean = texture(name, size)
+        result = method.denoise(clean + noise(level, k, clean.shape), level)
+        found[name] = decibel(psnr(result, clean))
+        similarities.append(ssim(result, clean))
+    return {**found, "ssim": decibel(float(np.mean(similarities)))}
 
 
 # ---- the small network ----
@@ -347,7 +406,8 @@ def measure(
     for level in settings["levels"]:
         found = row.setdefault("levels", {}).setdefault(f"{level:g}", {})
         if "lipschitz" not in found:
-            found["lipschitz"] = lipschitz(method, centres, level)
+            differentiated = settings.get("differentiated")
+            found["lipschitz"] = lipschitz(method, centres, level, differentiated)
             save()
         if "told" not in found:
             found["told"] = told_wrong(method, clean, level)
@@ -355,6 +415,12 @@ def measure(
         if "pure_noise" not in found:
             threshold = settings["edge_threshold"]
             found["pure_noise"] = pure_noise(method, clean[0].shape, level, threshold)
+            save()
+        if "jpeg" not in found:
+            found["jpeg"] = jpeg_noise(method, clean, level)
+            save()
+        if "textures" not in found:
+            found["textures"] = textures(method, size, level)
             save()
         print(f"{method.name}, s = {level:g}: done", flush=True)
 
@@ -364,9 +430,9 @@ def table(document: Result, level: float) -> str:
     lines = []
     for row in document["rows"].values():
         found = row["levels"].get(f"{level:g}", {})
-        if len(found) < _QUESTIONS:
+        if len(found) < len(QUESTIONS):
             continue
-        norms, told, flat = found["lipschitz"], found["told"], found["pure_noise"]
+        norms, told, flat, stored, woven = (found[question] for question in QUESTIONS)
         lines.append(
             [
                 row["title"],
@@ -375,12 +441,17 @@ def table(document: Result, level: float) -> str:
                 *(f"{value:.2f}" for value in told.values()),
                 *(f"{value:.2g}" for value in flat["bands"]),
                 f"{100 * flat['false_edges']:.2g} %",
+                f"{stored['told']:.2f}",
+                *(f"{woven[name]:.2f}" for name in TEXTURES),
+                f"{woven['ssim']:.3f}",
+                str(row.get("images", document["settings"]["images"])),
             ]
         )
     header = ["method", "Lipschitz, derivative", "secant (lower bound)"]
     header += [f"told {factor:g} s" for factor in FACTORS]
     header += [f"noise left, band {k + 1}" for k in range(len(BANDS) - 1)]
-    return f"s = {level:g}\n\n{markdown_table([*header, 'false edges'], lines)}"
+    header += ["false edges", f"JPEG {JPEG_QUALITY}", *TEXTURES, "SSIM of textures", "crops"]
+    return f"s = {level:g}\n\n{markdown_table(header, lines)}"
 
 
 def methods(arguments: argparse.Namespace, known: Result) -> list[Method]:
@@ -389,7 +460,7 @@ def methods(arguments: argparse.Namespace, known: Result) -> list[Method]:
     found += tuned_peers(arguments.peers, arguments.tuned)
     seconds = arguments.cnn_seconds
     levels = known.get("levels", {})
-    complete = all(len(levels.get(f"{s:g}", {})) == _QUESTIONS for s in arguments.levels)
+    complete = all(len(levels.get(f"{s:g}", {})) == len(QUESTIONS) for s in arguments.levels)
     same = known.get("identity") == network_identity(seconds)
     if seconds > 0 and (arguments.again or not (complete and same)):
         training = bsds500("train", arguments.data)
@@ -405,6 +476,8 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=[], choices=PEERS, metavar="PEER")
     parser.add_argument("--levels", nargs="+", type=float, default=[15.0, 25.0, 50.0])
     parser.add_argument("--images", type=int, default=4, help="number of test crops")
+    parser.add_argument("--slow-images", type=int, default=4, help="the same for slow peers")
+    parser.add_argument("--derivative-images", type=int, help="the same for the derivative")
     parser.add_argument("--size", type=int, default=128, help="of their centres, for Lipschitz")
     parser.add_argument("--cnn-seconds", type=float, default=0.0, help="training of the network")
     parser.add_argument("--engine", default="auto", help="who computes the models")
@@ -419,6 +492,7 @@ def main() -> None:
         "data_sha256": images.fingerprint,
         "levels": arguments.levels,
         "size": arguments.size,
+        "differentiated": arguments.derivative_images,
         "edge_threshold": significant(edge_threshold(list(images.pixels))),
     }
     what = "Lipschitz constants, PSNR in dB with a wrong noise level, and pure noise"
@@ -433,7 +507,9 @@ def main() -> None:
         # A network that was just trained is another one than before.
         again = arguments.again or method.name == "cnn"
         row = results.row(method.name, head, again=again)
-        measure(method, images, settings, row, results.save)
+        slow = method.name in PEERS and PEERS[method.name].slow
+        row["images"] = min(arguments.slow_images if slow else len(images), len(images))
+        measure(method, images.part(0, row["images"]), settings, row, results.save)
     for level in arguments.levels:
         print(table(results.document, level))
 

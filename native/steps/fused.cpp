@@ -137,19 +137,13 @@ class FusedRun final : public Run<Real> {
     void smooth_hessians(const Real *in, Real *out, const Kernel<Real> &kernel, bool odd) {
         const Index height = (s_.height + 1) / 2, width = (s_.width + 1) / 2;
         const Index stride = padded_width<Real>(width), radius = kernel.radius;
-        const auto beyond = [](Index j, Index size) {
-            const Index period = 2 * size;  // in pixels; samples lie between two of them
-            Index pixel = (2 * j) % period;
-            if (pixel < 0) pixel += period;
-            return pixel >= size;
-        };
         executor_.rows(height, [&](Index first, Index last, Index worker) {
             Real *const mixed = scratch_[worker].blur.mixed[0];
             for (Index y = first; y < last; ++y) {
                 std::fill(mixed, mixed + whole_vectors<Real>(width), Real(0));
                 for (Index k = -radius; k <= radius; ++k) {
                     const Real *row = in + reflect_coarse(y + k, s_.height) * stride;
-                    const bool flipped = odd && beyond(y + k, s_.height);
+                    const bool flipped = odd && is_flipped_coarse(y + k, s_.height);
                     const Real tap = kernel.taps[std::abs(k)] * (flipped ? Real(-1) : Real(1));
                     for (Index x = 0; x < width; x += lanes<Real>)
                         store(mixed + x, multiply_add(broadcast(tap), load(row + x), load(mixed + x)));
@@ -157,9 +151,9 @@ class FusedRun final : public Run<Real> {
                 for (Index k = 1; k <= radius; ++k) {
                     const Index left = reflect_coarse(-k, s_.width);
                     const Index right = reflect_coarse(width - 1 + k, s_.width);
-                    mixed[-k] = odd && beyond(-k, s_.width) ? -mixed[left] : mixed[left];
+                    mixed[-k] = odd && is_flipped_coarse(-k, s_.width) ? -mixed[left] : mixed[left];
                     mixed[width - 1 + k] =
-                        odd && beyond(width - 1 + k, s_.width) ? -mixed[right] : mixed[right];
+                        odd && is_flipped_coarse(width - 1 + k, s_.width) ? -mixed[right] : mixed[right];
                 }
                 correlate_along(mixed, kernel.taps.data(), radius, whole_vectors<Real>(width),
                                 out + y * stride);

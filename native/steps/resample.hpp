@@ -16,6 +16,13 @@ inline Index reflect_coarse(Index j, Index size) {
     return j < (size + 1) / 2 ? j : size - 1 - j;
 }
 
+// Whether that sample is seen in a mirror: there an odd plane has the opposite sign.
+inline bool is_flipped_coarse(Index j, Index size) {
+    Index pixel = (2 * j) % (2 * size);  // samples lie between two of them
+    if (pixel < 0) pixel += 2 * size;
+    return pixel >= size;
+}
+
 // Continue a row of the samples of `size` pixels.
 template <class Real>
 void reflect_coarse_margins(Real *row, Index size, Index reach) {

@@ -226,7 +226,7 @@ class Tile {
                 *row = take_rows(arena, width_);
             for (Real *&row : moments_) row = take_rows(arena, width_);
             pair_ = take_rows(arena, width_);
-            for (Ring<Real> &ring : bent_) ring = Ring<Real>(arena, 8, width_);
+            for (Ring<Real> &ring : bent_) ring = Ring<Real>(arena, 10, width_);
             for (Gated &gated : gated_)
                 for (Ring<Real> *ring : {&gated.xx, &gated.xy, &gated.yy})
                     *ring = Ring<Real>(arena, 4, width_);
@@ -269,43 +269,44 @@ class Tile {
         if (coarse()) flow_to(part_.last + reach());
     }
 
-    // J of the second order, on the coarse grid, before it is smoothed: binomial means of 6 x 6
+    // J of the second order, on the coarse grid, before it is smoothed: binomial means of 8 x 8
     // pixels, so that high frequencies do not come back as low ones.
     void find_hessians(const StepNumbers<Real> &numbers) {
         n_ = &numbers;
-        next_bent_ = std::max<Index>(0, part_.first - 2);
+        next_bent_ = std::max<Index>(0, part_.first - 3);
         begin_smoothing(next_bent_ - 1);
         const Index stride = padded_width<Real>((s_.width + 1) / 2);
         for (Index y = part_.first; y < part_.last; y += 2) {
-            bend_to(y + 3);
+            bend_to(y + 4);
             for (int part = 0; part < 3; ++part) {
                 const bool odd = part == 2;
-                const Real *rows[6];
-                Real taps[6];
-                for (Index k = 0; k < 6; ++k) {
-                    const Index r = y - 2 + k;
-                    const bool flipped = odd && (r < 0 || r >= s_.height);
-                    rows[k] = bent_[part].row(reflect(r, s_.height));
-                    taps[k] = flipped ? -binomial_[k] : binomial_[k];
+                const Real *rows[8];
+                Real taps[8];
+                for (Index k = 0; k < 8; ++k) {
+                    const Reflected at = reflect_field(y - 3 + k, s_.height, false);
+                    rows[k] = bent_[part].row(at.index);
+                    taps[k] = odd && at.flipped ? -binomial_[k] : binomial_[k];
                 }
                 Real *mixed = moments_[0];
                 for (Index x = 0; x < width_; ++x) {
                     Real sum = taps[0] * rows[0][x];
-                    for (Index k = 1; k < 6; ++k) sum = multiply_add(taps[k], rows[k][x], sum);
+                    for (Index k = 1; k < 8; ++k) sum = multiply_add(taps[k], rows[k][x], sum);
                     mixed[x] = sum;
                 }
-                for (Index k = 1; k <= 3; ++k) {
-                    const Real left = mixed[reflect(-k, width_)];
-                    const Real right = mixed[reflect(width_ - 1 + k, width_)];
-                    mixed[-k] = odd ? -left : left;
-                    mixed[width_ - 1 + k] = odd ? -right : right;
+                for (Index k = 1; k <= 4; ++k) {
+                    const Reflected left = reflect_field(-k, width_, false);
+                    const Reflected right = reflect_field(width_ - 1 + k, width_, false);
+                    mixed[-k] = odd && left.flipped ? -mixed[left.index] : mixed[left.index];
+                    mixed[width_ - 1 + k] =
+                        odd && right.flipped ? -mixed[right.index] : mixed[right.index];
                 }
                 Real *out = f_.hessians[part] + y / 2 * stride + left_ / 2;
                 for (Index j = (part_.from - left_) / 2; 2 * j < part_.to - left_; ++j) {
                     const Real *at = mixed + 2 * j;
-                    out[j] = multiply_add(binomial_[0], at[-2] + at[3],
-                                          multiply_add(binomial_[1], at[-1] + at[2],
-                                                       binomial_[2] * (at[0] + at[1])));
+                    const Real middle = multiply_add(binomial_[2], at[-1] + at[2],
+                                                     binomial_[3] * (at[0] + at[1]));
+                    out[j] = multiply_add(binomial_[0], at[-3] + at[4],
+                                          multiply_add(binomial_[1], at[-2] + at[3], middle));
                 }
             }
         }
@@ -313,15 +314,16 @@ class Tile {
 
     // Number of pixels beyond its own that a tile looks at in each direction.
     static Index halo(const FusedFields<Real> &f) {
-        Index sum = 2 + f.integration + (f.second ? 4 : 0);
+        Index sum = 2 + f.integration + (f.second ? 6 : 0);
         for (const Kernel<Real> &kernel : f.fine) sum += 2 * kernel.radius;
         if (!f.coarse.empty()) sum += 2 * f.interpolation.size();
         return (sum + 15) / 16 * 16;
     }
 
   private:
-    static constexpr Real binomial_[6] = {Real(1) / 32, Real(5) / 32,  Real(10) / 32,
-                                          Real(10) / 32, Real(5) / 32, Real(1) / 32};
+    static constexpr Real binomial_[8] = {Real(1) / 128,  Real(7) / 128,  Real(21) / 128,
+                                          Real(35) / 128, Real(35) / 128, Real(21) / 128,
+                                          Real(7) / 128,  Real(1) / 128};
 
     // Gated Hessians of a plane.
     struct Gated {
@@ -578,33 +580,37 @@ class Tile {
         }
     }
 
-    // A row of pixels from samples in the middle of 2 x 2 of them: the adjoint of those means.
+    // A row of pixels from samples in the middle of 2 x 2 of them: the adjoint of those means. A
+    // pixel takes its own sample with tap 3, the two beyond it on the pixel's side with taps 5 and
+    // 7, and the next one on the other side with tap 1.
     void interpolate(const Real *plane, Index y, bool odd, Real *out) {
-        const Index height = (s_.height + 1) / 2, width = (s_.width + 1) / 2;
-        const Index stride = padded_width<Real>(width), near = y / 2;
-        const Index sides[2] = {y % 2 ? near + 1 : near - 1, y % 2 ? near - 1 : near + 1};
-        const Real middle = 2 * binomial_[2];
-        const Real *first = plane + near * stride + left_ / 2, *others[2];
-        Real shares[2];
-        for (int k = 0; k < 2; ++k) {
-            // The sample that comes after the last, or before the first, is the mirror image of one.
-            others[k] = plane + reflect_coarse(sides[k], s_.height) * stride + left_ / 2;
-            const bool flipped = odd && (sides[k] < 0 || sides[k] >= height);
-            shares[k] = 2 * (flipped ? -binomial_[1 - k] : binomial_[1 - k]);
+        const Index stride = padded_width<Real>((s_.width + 1) / 2), near = y / 2;
+        const Index towards = y % 2 ? 1 : -1;  // the pixel's side of its sample
+        const Real *rows[4];
+        Real shares[4];
+        for (Index k = 0; k < 4; ++k) {
+            const Index sample = near + towards * (k - 1);
+            rows[k] = plane + reflect_coarse(sample, s_.height) * stride + left_ / 2;
+            const Real share = 2 * binomial_[1 + 2 * k];
+            shares[k] = odd && is_flipped_coarse(sample, s_.height) ? -share : share;
         }
         Real *row = pair_;
-        for (Index j = 0; j < half_width_; ++j)
-            row[j] = multiply_add(shares[0], others[0][j],
-                                  multiply_add(shares[1], others[1][j], middle * first[j]));
-        const Index before = reflect_coarse(-1, width_), after = reflect_coarse(half_width_, width_);
-        row[-1] = odd ? -row[before] : row[before];
-        row[half_width_] = odd ? -row[after] : row[after];
         for (Index j = 0; j < half_width_; ++j) {
-            const Real near_ones = 2 * binomial_[2] * row[j];
-            out[2 * j] = multiply_add(2 * binomial_[1], row[j - 1],
-                                      multiply_add(2 * binomial_[0], row[j + 1], near_ones));
-            out[2 * j + 1] = multiply_add(2 * binomial_[1], row[j + 1],
-                                          multiply_add(2 * binomial_[0], row[j - 1], near_ones));
+            const Real sum = multiply_add(shares[0], rows[0][j], shares[1] * rows[1][j]);
+            row[j] = multiply_add(shares[2], rows[2][j], multiply_add(shares[3], rows[3][j], sum));
+        }
+        for (Index k = 1; k <= 2; ++k)
+            for (const Index j : {-k, half_width_ - 1 + k}) {
+                const Real value = row[reflect_coarse(j, width_)];
+                row[j] = odd && is_flipped_coarse(j, width_) ? -value : value;
+            }
+        const Real far = 2 * binomial_[7], across = 2 * binomial_[1], side = 2 * binomial_[5];
+        for (Index j = 0; j < half_width_; ++j) {
+            const Real own = 2 * binomial_[3] * row[j];
+            const Real first = multiply_add(side, row[j - 1], multiply_add(far, row[j - 2], own));
+            const Real second = multiply_add(side, row[j + 1], multiply_add(far, row[j + 2], own));
+            out[2 * j] = multiply_add(across, row[j + 1], first);
+            out[2 * j + 1] = multiply_add(across, row[j - 1], second);
         }
     }
 

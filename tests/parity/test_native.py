@@ -70,6 +70,34 @@ def test_equals_the_reference(name: str, shape: tuple[int, ...], instruction_set
         np.testing.assert_allclose(single, expected, atol=1e-3, rtol=0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("name", ["iad-fast", "iad-plus", "iad-deep"])
+def test_tolerances_from_the_lowest_to_the_highest_noise(
+    name: str, instruction_set: str, photograph: NDArray[np.float64]
+) -> None:
+    """Single precision and shortcuts at the worst pixel, also where the noise differs."""
+    clean = photograph[None]
+    levels = noise_map(clean.shape)  # a quarter to four: from 2 to 32, and from 6 to 100
+    cases = [(2.0, None), (20.0, None), (100.0, None), (8.0, levels), (25.0, levels)]
+    for level, relative in cases:
+        spread = level if relative is None else level * relative
+        noisy = clean + spread * np.random.default_rng(0).normal(size=clean.shape)
+        exact, short = (
+            NativeProcess(
+                load_model(name).evolution(level),
+                exact=how,
+                threads=1,
+                relative_noise=relative,
+                instruction_set=instruction_set,
+            )
+            for how in (True, False)
+        )
+        expected, single = exact(noisy), noisy.astype(np.float32)
+        assert np.abs(exact(single) - expected).max() < 0.005
+        assert np.abs(short(single) - expected).max() < (0.03 if relative is None else 0.05)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("exact", [True, False])

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 import denoisers
 import frontier
 import peers
+import polish_deep
 import robustness
 from denoisers import PEERS
 from integrodiff import PeronaMalik, load_model
 from integrodiff.learning.images import CleanImages, noise
+from integrodiff.models import DeepDiffusion
 from integrodiff.viz.metrics import psnr
 from peers import Method, Results
 
@@ -196,6 +198,7 @@ def test_measured_row(tmp_path: Path, half: Method, clean: NDArray[np.float32]) 
         for k, image in enumerate((clean, clean + 1))
     ]
     assert row["psnr"]["bsd68"]["15"] == pytest.approx(np.mean(values), abs=1e-4)
+    assert 0 < row["ssim"]["bsd68"]["50"] < row["ssim"]["bsd68"]["15"] < 1
     assert row["seconds_per_megapixel"] > 0
 
     def refuse(*_: object) -> NDArray[np.float32]:
@@ -252,6 +255,8 @@ def test_table_and_plot(
     lines = printed.splitlines()
     assert lines[0].startswith("| method")
     assert lines[2].startswith("| Half ")
+    similar = json.loads(source.read_text())["rows"]["half"]["ssim"]["bsd68"]["25"]
+    assert f" {similar:.3f} |" in lines[2]
     assert [line.split(" |")[0] for line in lines[3:7]] == [
         f"| {name}".ljust(len(lines[3].split(" |")[0]))
         for name in ("BM3D (quoted)", "WNNM (quoted)", "TNRD (quoted)", "DnCNN (quoted)")
@@ -314,7 +319,7 @@ def test_false_edges() -> None:
 
 def test_all_questions(tmp_path: Path, half: Method, clean: NDArray[np.float32]) -> None:
     images = CleanImages(clean[None], ("disc",), "a disc")
-    settings: dict[str, Any] = {"levels": [SIGMA], "size": 16, "edge_threshold": 10.0}
+    settings: dict[str, Any] = {"images": 1, "levels": [SIGMA], "size": 16, "edge_threshold": 10.0}
     results = Results(tmp_path / "robustness.json", "all", settings)
     head = {"title": half.title, "identity": half.identity}
     robustness.measure(half, images, settings, results.row("half", head), results.save)
@@ -323,6 +328,8 @@ def test_all_questions(tmp_path: Path, half: Method, clean: NDArray[np.float32])
     assert found["lipschitz"]["secant"] == pytest.approx(0.5, rel=1e-4)
     assert set(found["told"]) == {"0.5", "1", "2"}
     assert len(found["pure_noise"]["bands"]) == 4
+    assert set(found["jpeg"]) == {"noisy", "told"}
+    assert set(found["textures"]) == {*robustness.TEXTURES, "ssim"}
     assert "| Half " in robustness.table(results.document, SIGMA)
 
 
@@ -348,7 +355,7 @@ def test_network_is_trained_only_if_needed(tmp_path: Path) -> None:
     arguments.cnn_seconds = 5.0
     known = {
         "identity": robustness.network_identity(5.0),
-        "levels": {"25": {"lipschitz": {}, "told": {}, "pure_noise": {}}},
+        "levels": {"25": {question: {} for question in robustness.QUESTIONS}},
     }
     assert robustness.methods(arguments, known) == []
 
@@ -371,3 +378,44 @@ def test_model_of_the_accuracy_trials(capsys: pytest.CaptureFixture[str]) -> Non
         assert asymmetry < 1e-12
         assert lowest > -1e-12
         assert highest < bound
+
+
+# ---- polish of the deep model ----
+
+
+@pytest.mark.parametrize("kind", ["channels", "steps"])
+def test_exponents_are_factors_at_one_noise_level(kind: str) -> None:
+    """What the polish derives from the factors of groups instead of measuring it."""
+    model = load_model("iad-deep")
+    assert isinstance(model, DeepDiffusion)
+    numbers = polish_deep.Numbers(model)
+    vector = numbers.vector(model)
+    assert len(vector) == model.number_count()
+    np.testing.assert_allclose(numbers.vector(numbers.model(vector)), vector, rtol=1e-12)
+    groups = numbers.groups(kind)
+    derived = [(group, *pair) for group in groups for pair in group.derived]
+    names = {numbers.names[place].split("[")[0] for _, place, _ in derived}
+    assert {"weight_exponents", "contrast_curvatures", "pull_exponents"} <= names
+    assert ("step_weight_exponents" in names) == (kind == "steps")
+    level, change = 12.0, 0.01
+    for group, place, power in derived[::5]:
+        by_exponent, by_factor = vector.copy(), vector.copy()
+        by_exponent[place] += change
+        by_factor[list(group.members)] += change * np.log(level / 30) ** power
+        expected, found = (
+            numbers.model(moved)._evolution(level).numbers() for moved in (by_exponent, by_factor)
+        )
+        np.testing.assert_allclose(np.array(found, float), np.array(expected, float), rtol=1e-9)
+
+
+def test_a_killed_polish_goes_on(tmp_path: Path) -> None:
+    sums = polish_deep.Sums(3)
+    sums.add(20, np.ones(5, np.float32), np.ones((3, 5), np.float32))
+    sums.done, sums.seconds = 7, 1.5
+    sums.save(tmp_path / "state")
+    found = polish_deep.Sums.load(tmp_path / "state", 3)
+    assert (found.done, found.seconds) == (7, 1.5)
+    np.testing.assert_array_equal(found.curvature, sums.curvature)
+    assert found.gradient[polish_deep.LEVELS.index(20)] == pytest.approx([1, 1, 1])
+    with pytest.raises(SystemExit, match="another model"):
+        polish_deep.Sums.load(tmp_path / "state", 4)

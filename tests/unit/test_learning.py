@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from cases import FEW_SCALES, FULL, MODELS
 from numpy.typing import NDArray
 
-from integrodiff import IAD, ByNoiseLevel, FullLaw, PeronaMalik
+from integrodiff import IAD, ByNoiseLevel, FullLaw, PeronaMalik, load_model
+from integrodiff._checks import finite_number, positive_number
 from integrodiff.learning import (
     CleanImages,
     FitSettings,
@@ -28,10 +29,14 @@ from integrodiff.learning.compiled import CompiledLineariser
 from integrodiff.learning.evaluation import mean_psnr
 from integrodiff.learning.parameters import smoothness
 from integrodiff.learning.recipes import RECIPES, train
+from integrodiff.models import CompactTensorDiffusion, ExplicitModel
+from integrodiff.models.description import parameter
+from integrodiff.stages import Coupling, Evolution, Exponential, Term
 
 torch = pytest.importorskip("torch")
 
 LEVELS = (20.0, 50.0)
+COMPACT_TENSOR = replace(cast(CompactTensorDiffusion, load_model("iad-plus")), steps=2)
 SETTINGS = FitSettings(phases=(1, None), iterations=3)
 
 
@@ -117,6 +122,45 @@ def test_compiled_tangents_are_the_same(name: str, images: CleanImages) -> None:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mixed(ExplicitModel):
+    """One term of each order whose eigenvalues are mixed; no kind of its own."""
+
+    contrast: float = field(metadata=parameter(positive_number))
+    mix: float = field(metadata=parameter(finite_number, transform="identity"))
+
+    def _evolution(self, sigma: float) -> Evolution:
+        def term(order: int, mix: Any) -> Term:
+            return Term(
+                derivatives=self.derivatives(order),
+                coupling=Coupling(weights=(1.0, 0.5), integration_scale=0.7, mix=mix),
+                diffusivity=Exponential(contrasts=(self.contrast, self.contrast)),
+                flux_weights=(0.3, 0.2),
+            )
+
+        schedule = ((term(1, self.mix), term(2, -self.mix)),)
+        return Evolution(scales=(0.4, 1.2), schedule=schedule, tau=self.tau, steps=self.steps)
+
+
+@pytest.mark.slow
+def test_compiled_tangents_mix_eigenvalues(images: CleanImages) -> None:
+    model = Mixed(contrast=9.0, mix=-0.3, tau=0.2, steps=2)
+    parameterisation = Parameterisation(model, (20.0,))
+    vector = parameterisation.vector(model)
+    assert set(parameterisation.names) == {"contrast", "mix", "tau"}
+    options: dict[str, Any] = {"device": "cpu", "batch": 2, "double": True}
+    items = ITEMS[::2]
+    expected = TorchLineariser(parameterisation, images, **options).linearise(vector, items)
+    found = CompiledLineariser(parameterisation, images, **options, backend="eager").linearise(
+        vector, items
+    )
+    assert np.abs(expected.gradient[:, parameterisation.names.index("mix")]).min() > 1e-3
+    for part in ("error", "gradient", "curvature"):
+        np.testing.assert_allclose(
+            getattr(found, part), getattr(expected, part), rtol=1e-8, atol=1e-8
+        )
+
+
 def test_batches_do_not_matter(images: CleanImages) -> None:
     parameterisation = Parameterisation(MODELS["iad-reduced"], LEVELS)
     vector = parameterisation.vector(MODELS["iad-reduced"])
@@ -152,6 +196,38 @@ class TestParameterisation:
         vector = parameterisation.vector(MODELS["pm"])
         vector[-1] = np.log(7.0)
         assert parameterisation.model(vector).tau == pytest.approx(0.5)
+
+    def test_a_law_takes_the_bound_of_each_level(self) -> None:
+        model = replace(COMPACT_TENSOR, tau=100.0)
+        parameterisation = Parameterisation(model, LEVELS)
+        vector = parameterisation.vector(model)
+        assert parameterisation.model(vector).tau == pytest.approx(100.0)
+        taus = [parameterisation.evolution(model, level).tau for level in LEVELS]
+        assert taus == pytest.approx([model.evolution(level).tau for level in LEVELS])
+        assert taus[0] != pytest.approx(taus[1], rel=1e-2)
+        low = replace(model, tau=0.01)
+        assert parameterisation.evolution(low, LEVELS[0]).tau == 0.01
+
+    def test_the_bound_of_a_law_has_derivatives(self) -> None:
+        model = replace(COMPACT_TENSOR, tau=100.0)
+        parameterisation = Parameterisation(model, LEVELS)
+        vector = parameterisation.vector(model)
+        base = parameterisation.evolution(model, 20.0)
+
+        def step_size(point: Any) -> Any:
+            differentiable = parameterisation.differentiable_model(point)
+            return parameterisation.evolution(differentiable, 20.0).tau
+
+        slopes = torch.func.jacfwd(step_size)(torch.tensor(vector)).numpy()
+        assert np.abs(slopes).max() > 0.05 * base.tau
+        for i, step in enumerate(0.02 * np.eye(len(vector))):
+            ahead, behind = (parameterisation.model(vector + way) for way in (step, -step))
+            # The certified bounds themselves, which are exact up to a thousandth.
+            exact = (ahead.stable_step(20.0) - behind.stable_step(20.0)) / 0.04
+            assert slopes[i] == pytest.approx(exact, abs=0.06 * base.tau)
+            near = parameterisation.evolution_without_bound(vector + step, 20.0)
+            change = (parameterisation.step_at_bound(near, base) - base.tau) / 0.02
+            assert slopes[i] == pytest.approx(change, abs=0.05 * base.tau)
 
     def test_what_cannot_be_trained_is_refused(self) -> None:
         with pytest.raises(ValueError, match="no parameter 'delta' to fix"):

@@ -318,15 +318,15 @@ def every_second_tap(variance: float) -> Taps:
 def between_binomials(variance: float) -> Taps:
     r"""Return one half of the kernel for samples two pixels apart that makes a Gaussian of three.
 
-    The other two are the way to the samples, binomial means of six pixels with the symbol
-    :math:`B(\omega) = \cos^5(\omega / 2)`, and its adjoint, the way back. To each frequency of the
+    The other two are the way to the samples, binomial means of eight pixels with the symbol
+    :math:`B(\omega) = \cos^7(\omega / 2)`, and its adjoint, the way back. To each frequency of the
     samples belong :math:`\omega` and :math:`\pi - \omega` of the pixels. The square error there is
     smallest for the symbol :math:`(B^2 G + \tilde B^2 \tilde G) / (B^2 + \tilde B^2)^2`, and
     increases with the square of :math:`B^2 + \tilde B^2`. No tap is negative, so that tensors stay
     semidefinite.
     """
     frequencies = (np.arange(256) + 0.5) * (np.pi / 512)
-    passing, images = np.cos(frequencies / 2) ** 10, np.sin(frequencies / 2) ** 10
+    passing, images = np.cos(frequencies / 2) ** 14, np.sin(frequencies / 2) ** 14
     smoothed = np.exp(variance * (np.cos(frequencies) - 1))
     aliased = np.exp(-variance * (np.cos(frequencies) + 1))
     wanted = (passing * smoothed + images * aliased) / (passing + images)

@@ -19,7 +19,6 @@ from integrodiff.learning.tangents import (
     Item,
     Linearisation,
     TorchLineariser,
-    joint_evolution,
     products,
     value_and_tangent,
 )
@@ -36,6 +35,7 @@ from integrodiff.stages import (
     gated,
 )
 from integrodiff.stages._arrays import plain
+from integrodiff.stages.structure_tensor import mixed_tensor
 
 
 class CompiledLineariser(TorchLineariser):
@@ -84,8 +84,6 @@ class CompiledLineariser(TorchLineariser):
         levels = [level for _, level in items]
         with torch.no_grad():
             evolution, tangents = self._evolution_with_tangents(point, levels, noisy)
-            if any(plain(term.coupling.mix) for term in evolution.all_terms()):
-                raise ValueError("compiled tangents do not mix eigenvalues; take TorchLineariser")
             stack = noisy.new_zeros((1 + len(point), *noisy.shape))
             stack[0] = noisy
             original = stack
@@ -107,7 +105,7 @@ class CompiledLineariser(TorchLineariser):
 
         def numbers(logarithms: Any) -> Any:
             model = self._parameterisation.differentiable_model(logarithms)
-            found.append(joint_evolution(model, levels, noisy))
+            found.append(self._joint_evolution(model, levels, noisy))
             return tuple(
                 torch.as_tensor(n, dtype=noisy.dtype, device=noisy.device)
                 for n in found[-1].numbers()
@@ -134,7 +132,7 @@ class CompiledLineariser(TorchLineariser):
                     (image[0], term.coupling.weights[i]),
                     (image[1:], tangent.coupling.weights[i]),
                 )
-            field = _integrated(field, term, tangent)
+            field = _mixed(_integrated(field, term, tangent), term, tangent)
             contrasts, slopes = term.diffusivity.contrasts, tangent.diffusivity.contrasts
             for i, image in enumerate(smoothed):
                 flows[i] = flows[i] + flow(
@@ -206,6 +204,20 @@ def _integrated(stack: Any, term: Term, tangent: Term) -> Any:
 
     slopes = tangent.coupling.integration_scale
     return _with_tangents(smoothed)((stack[0], scale), (stack[1:], slopes))
+
+
+def _mixed(stack: Any, term: Term, tangent: Term) -> Any:
+    """Mix the eigenvalues of a tensor field, first in ``stack``, and of its tangents."""
+    mix, slopes = term.coupling.mix, tangent.coupling.mix
+    if term.coupling.kind == "trace" or not (mix.any() or slopes.any()):
+        return stack
+
+    def mixed(field: Any, share: Any) -> Any:
+        import torch
+
+        return torch.stack(mixed_tensor(SymmetricTensor(*field), share))
+
+    return _with_tangents(mixed)((stack[0], mix), (stack[1:], slopes))
 
 
 def _with_tangents(function: Any) -> Any:

@@ -69,6 +69,10 @@ class _OnProcessors(ABC):
             tangents @ tangents.T / residual.size,
         )
 
+    def _bounded(self, vector: Vector, level: float) -> Evolution:
+        """Return the process at a noise level with a stable step size."""
+        return self._parameterisation.evolution(self._parameterisation.model(vector), level)
+
     @abstractmethod
     def _prepare(self, vector: Vector, levels: Sequence[float]) -> None:
         """Prepare the processes for these parameters and noise levels."""
@@ -125,7 +129,7 @@ class NativeLineariser(_OnProcessors):
 
     def _numbers(self, vector: Vector, level: float) -> _Numbers:
         """Return the process at a noise level, and its derivatives in each parameter."""
-        bounded = self._parameterisation.model(vector)._evolution(level)
+        bounded = self._bounded(vector, level)
         free = self._parameterisation.evolution_without_bound(vector, level)
         slopes, variances = [], []
         for i in range(len(vector)):
@@ -135,7 +139,10 @@ class NativeLineariser(_OnProcessors):
             behind = self._parameterisation.evolution_without_bound(vector - step, level)
             slope = _slope(ahead.numbers(), behind.numbers())
             if _cut_to_bound(bounded, free):
-                slope[0] = 0.0
+                steps = (
+                    self._parameterisation.step_at_bound(near, bounded) for near in (ahead, behind)
+                )
+                (slope[0],) = _slope(*([tau] for tau in steps))
             slopes.append(free.with_numbers(tuple(slope)))
             variances.append(_slope(_variances(ahead), _variances(behind)))
         by_scale = np.transpose(variances)
@@ -190,14 +197,15 @@ class DifferenceLineariser(_OnProcessors):
 
     def _processes(self, vector: Vector, level: float) -> list[NativeProcess]:
         """Return the process at a noise level, and with each parameter changed."""
-        bounded = self._parameterisation.model(vector)._evolution(level)
+        bounded = self._bounded(vector, level)
         free = self._parameterisation.evolution_without_bound(vector, level)
         center = NativeProcess(bounded, exact=self._exact, threads=1)
         processes = [center]
         for step in _DIFFERENCE * np.eye(len(vector)):
             changed = self._parameterisation.evolution_without_bound(vector + step, level)
             if _cut_to_bound(bounded, free):
-                changed = replace(changed, tau=bounded.tau)
+                tau = self._parameterisation.step_at_bound(changed, bounded)
+                changed = replace(changed, tau=tau)
             processes.append(
                 center.like(changed)
                 if changed.scales == bounded.scales
@@ -229,7 +237,7 @@ def has_shortcuts(parameterisation: Parameterisation) -> bool:
 
 
 def _cut_to_bound(bounded: Evolution, free: Evolution) -> bool:
-    """Whether the step size is at its bound, beyond which it does not depend on parameters."""
+    """Whether the step size is at its bound, beyond which it does not depend on ``tau``."""
     return bool(bounded.tau < free.tau * (1 - 1e-12))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.models import ExplicitModel, FullLaw
-from integrodiff.stages import Evolution
+from integrodiff.stages import DerivativeOperator, Evolution, stable_step, step_table
 from integrodiff.stages._arrays import plain
 
 Vector = NDArray[np.float64]
@@ -21,8 +22,9 @@ class Parameterisation:
 
     Most parameters stand for their logarithm; exponents, which may have any sign, for themselves
     (see :class:`integrodiff.models.description.Parameter`). Parameters are named as in model files;
-    those of a sequence have an index, as in ``gammas[3]``. The step size is kept within its stable
-    bound at all the noise levels.
+    those of a sequence have an index, as in ``gammas[3]``. Where the step size is a law of the
+    noise level, every level takes its own stable bound if that is smaller, as the model does; a
+    plain step size is kept within the bound of all the noise levels.
 
     Parameters
     ----------
@@ -56,6 +58,8 @@ class Parameterisation:
         self.names = tuple(name for name in known if name not in fixed and _base(name) not in fixed)
         if not self.names:
             raise ValueError("all parameters are fixed, so there is nothing to train")
+        is_law = all(template._tau_is_a_law(level) for level in self.levels)
+        self._bound_at_each_level = is_law and template.neutral("tau") is None
 
     def vector(self, model: ExplicitModel) -> Vector:
         """Return the free parameters of ``model`` as they are trained."""
@@ -69,7 +73,7 @@ class Parameterisation:
         return np.array(values, np.float64)
 
     def model(self, vector: Vector) -> ExplicitModel:
-        """Return the model with these free parameters, its step size cut to the bound."""
+        """Return the model with these free parameters; a plain step size is cut to the bound."""
         return self._bounded(self._unbounded(vector.tolist()))
 
     def values(self, vector: Vector) -> dict[str, float]:
@@ -79,6 +83,31 @@ class Parameterisation:
     def differentiable_model(self, vector: Any) -> ExplicitModel:
         """Return the model whose parameters are tensors that carry derivatives."""
         return self._bounded(self._unbounded([vector[i] for i in range(len(self.names))]))
+
+    def evolution(self, model: ExplicitModel, level: float) -> Evolution:
+        """Return the process of one of these models at a noise level, with a stable step size.
+
+        At its bound the step size of a law has the derivatives of the bound.
+        """
+        evolution = model._evolution(level)
+        if not self._bound_at_each_level:
+            return evolution
+        bound = model.share_of_bound * stable_step(evolution)
+        if plain(evolution.tau) <= bound:
+            return evolution
+        largest = largest_eigenvalue(evolution)
+        return replace(evolution, tau=bound * plain(largest) / largest)
+
+    def step_at_bound(self, evolution: Evolution, base: Evolution) -> float:
+        """Return the step size of a process that is near another one whose step is at its bound.
+
+        It is for differences between both. The certified bound has an error of up to a thousandth,
+        so that its changes come from :func:`largest_eigenvalue`.
+        """
+        if not self._bound_at_each_level:
+            return plain(base.tau)
+        ratio = plain(largest_eigenvalue(base)) / plain(largest_eigenvalue(evolution))
+        return min(plain(evolution.tau), plain(base.tau) * ratio)
 
     def evolution_without_bound(self, vector: Vector, level: float) -> Evolution:
         """Return the process at a noise level with the step size as it is, stable or not."""
@@ -102,13 +131,40 @@ class Parameterisation:
 
     def _bounded(self, model: ExplicitModel) -> ExplicitModel:
         """Return the model with a step size that is stable at all noise levels."""
-        if self.template.neutral("tau") is not None:
-            return model  # its weights say how far a step goes, and are kept stable by the model
+        if self.template.neutral("tau") is not None or self._bound_at_each_level:
+            return model  # it keeps its weights or its step size stable by itself
         bound = min(
             model.stable_step(level) / plain(model.tau_factor(level)) for level in self.levels
         )
         # Beyond its bound the step size is constant, and so has no derivative.
         return model if plain(model.tau) <= bound else replace(model, tau=bound)
+
+
+def largest_eigenvalue(evolution: Evolution) -> Any:
+    """Return the largest eigenvalue of all steps up to a few percent, as a sum over the weights.
+
+    Weights with derivatives give it derivatives: those of one over the stable step size.
+    """
+    scales = tuple(plain(scale) for scale in evolution.scales)
+    best: tuple[float, Any] = (-1.0, 0.0)
+    for step in range(max(len(evolution.schedule), len(evolution.pulls()))):
+        terms = evolution.terms(step)
+        table = _table(tuple(term.derivatives for term in terms), scales)
+        weights = [weight for term in terms for weight in term.flux_weights]
+        values = table @ np.array([plain(weight) for weight in weights])
+        pull = 2 * evolution.pull_at(step)
+        row = int(values.argmax())
+        if values[row] + plain(pull) > best[0]:
+            shares = zip(table[row].tolist(), weights, strict=True)
+            best = (float(values[row] + plain(pull)), sum((a * b for a, b in shares), pull))
+    return best[1]
+
+
+@lru_cache(maxsize=8)
+def _table(operators: tuple[DerivativeOperator, ...], scales: tuple[float, ...]) -> Any:
+    """Return the table of all operators at all scales, one operator after the other."""
+    repeated = [operator for operator in operators for _ in scales]
+    return step_table(repeated, scales * len(operators))
 
 
 def smoothness(model: ExplicitModel, level: float) -> tuple[Vector, NDArray[np.float64]]:

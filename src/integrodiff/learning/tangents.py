@@ -12,7 +12,7 @@ with the methods of :class:`Lineariser` can compute them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -120,7 +120,7 @@ class TorchLineariser:
 
         def denoised(logarithms: Any) -> Any:
             model = self._parameterisation.differentiable_model(logarithms)
-            return evolve(noisy, joint_evolution(model, levels, noisy))
+            return evolve(noisy, self._joint_evolution(model, levels, noisy))
 
         with torch.no_grad():
             directions = torch.eye(len(point), dtype=self._dtype, device=self._device)
@@ -134,6 +134,12 @@ class TorchLineariser:
             # Tangents of parameters without effect come without a batch of their own.
             flat = tangents.expand(len(point), *result.shape).reshape(len(point), -1, pixels)
             return products(residual, flat)
+
+    def _joint_evolution(self, model: ExplicitModel, levels: Sequence[float], like: Any) -> Any:
+        """Return one process for a batch of images, stable at each of their noise levels."""
+        return joint_evolution(
+            lambda level: self._parameterisation.evolution(model, level), levels, like
+        )
 
     def _examples(self, items: Sequence[Item]) -> tuple[Any, Any]:
         """Return clean and noisy images as ``(example, channel, row, column)``."""
@@ -177,7 +183,9 @@ class LevelByLevel:
         )
 
 
-def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) -> Evolution:
+def joint_evolution(
+    evolution_at: Callable[[float], Evolution], levels: Sequence[float], like: Any
+) -> Evolution:
     """Return one evolution for a batch of images with different noise levels.
 
     What depends on the level becomes an array with one value for each image, which broadcasts
@@ -186,7 +194,7 @@ def joint_evolution(model: ExplicitModel, levels: Sequence[float], like: Any) ->
     import torch
 
     distinct = sorted(set(levels))
-    evolutions = [model._evolution(level) for level in distinct]
+    evolutions = [evolution_at(level) for level in distinct]
     if len(distinct) == 1:
         return evolutions[0]
     if len({_integration_scales(evolution) for evolution in evolutions}) > 1:
