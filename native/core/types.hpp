@@ -28,6 +28,7 @@ struct Term {
     std::vector<double> contrasts;
     std::vector<double> integration;  // half of the kernel that smooths the coupling; may be empty
     double mix = 0;  // of the other eigenvalue of J that each gets; for tensors
+    Taps volume_integration = {};  // the same kernels along slices, rows and columns; or empty
 };
 
 // The terms of each step; a single entry holds for all steps.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../simd/exponential.hpp"
+#include "blur.hpp"
 
 namespace integrodiff {
 namespace INTEGRODIFF_ISA {
@@ -273,13 +274,13 @@ void volume_flux_row(const Real *const *rows, Real *const *frame, const Real *kn
     }
 }
 
-// The structure tensor of a row of cells, and its frame. `rows` has four rows of voxels for each
-// scale and channel; `local` has factors of J, `known` is zero at the cells that are left out, and both
-// may be null.
-template <class Real>
-void couple_row(const Term &term, Index scales, Index channels, const Real *const *rows,
-                const Real *local, const Real *known, Index width, const VolumeNumbers<Real> &h,
-                Real *const *frame) {
+// The structure tensor of a row of cells: `emit(j, x)` gets that of a vector of them. `rows` has four
+// rows of voxels for each scale and channel; `local` has factors of J, `known` is zero at the cells
+// that are left out, and both may be null.
+template <class Real, class Emit>
+inline void structure_row(const Term &term, Index scales, Index channels, const Real *const *rows,
+                          const Real *local, const Real *known, Index width,
+                          const VolumeNumbers<Real> &h, const Emit &emit) {
     // The coefficients are four times too large.
     const Real share = static_cast<Real>(1.0 / static_cast<double>(16 * channels));
     for (Index x = 0; x <= width; x += lanes<Real>) {
@@ -294,8 +295,117 @@ void couple_row(const Term &term, Index scales, Index channels, const Real *cons
         if (known) factor *= load(known + x);
         j.xx *= h.xx * factor, j.xy *= h.xy * factor, j.xz *= h.xz * factor;
         j.yy *= h.yy * factor, j.yz *= h.yz * factor, j.zz *= h.zz * factor;
-        store_frame(j, term.tensor, frame, x);
+        emit(j, x);
     }
+}
+
+// The frame of the structure tensor of a row of cells.
+template <class Real>
+void couple_row(const Term &term, Index scales, Index channels, const Real *const *rows,
+                const Real *local, const Real *known, Index width, const VolumeNumbers<Real> &h,
+                Real *const *frame) {
+    structure_row(term, scales, channels, rows, local, known, width, h,
+                  [&](const Symmetric<Real> &j, Index x) { store_frame(j, term.tensor, frame, x); });
+}
+
+// ---- the integration scale ----
+
+// Entries xx, xy, xz, yy, yz and zz, and which of them change their sign across the borders of slices,
+// rows and columns.
+constexpr int tensor_entries = 6;
+constexpr bool is_odd[tensor_entries][3] = {{false, false, false}, {false, true, true},
+                                            {true, false, true},   {false, false, false},
+                                            {true, true, false},   {false, false, false}};
+
+// The same in rows for each entry, to be smoothed.
+template <class Real>
+void tensor_row(const Term &term, Index scales, Index channels, const Real *const *rows,
+                const Real *local, const Real *known, Index width, const VolumeNumbers<Real> &h,
+                Real *const *tensor) {
+    structure_row(term, scales, channels, rows, local, known, width, h,
+                  [&](const Symmetric<Real> &j, Index x) {
+                      store(tensor[0] + x, j.xx);
+                      store(tensor[1] + x, j.xy);
+                      store(tensor[2] + x, j.xz);
+                      store(tensor[3] + x, j.yy);
+                      store(tensor[4] + x, j.yz);
+                      store(tensor[5] + x, j.zz);
+                  });
+}
+
+// The frame of tensors in rows; `factor` may be null.
+template <class Real>
+void frame_row(bool is_tensor, const Real *const *tensor, const Real *factor, Index width,
+               Real *const *frame) {
+    for (Index x = 0; x <= width; x += lanes<Real>) {
+        Symmetric<Real> j;
+        Packed<Real> *const entries[tensor_entries] = {&j.xx, &j.xy, &j.xz, &j.yy, &j.yz, &j.zz};
+        for (int n = 0; n < tensor_entries; ++n) {
+            *entries[n] = load(tensor[n] + x);
+            if (factor) *entries[n] *= load(factor + x);
+        }
+        store_frame(j, is_tensor, frame, x);
+    }
+}
+
+// Kernels along slices, rows and columns of the integration of each entry of a schedule. One without
+// integration has kernels of one tap.
+template <class Real>
+class VolumeIntegration {
+  public:
+    explicit VolumeIntegration(const Schedule &schedule) {
+        for (const std::vector<Term> &terms : schedule) {
+            used_ = used_ || !terms[0].volume_integration.empty();
+            for (int axis = 0; axis < 3; ++axis) {
+                const Taps &taps = terms[0].volume_integration;
+                kernels_.emplace_back(taps.empty() ? std::vector<double>{1.0} : taps[axis]);
+                radius_[axis] = std::max(radius_[axis], kernels_.back().radius);
+            }
+        }
+    }
+
+    bool used() const { return used_; }
+
+    // The largest of all entries.
+    Index radius(int axis) const { return radius_[axis]; }
+
+    const Kernel<Real> &at(std::size_t step, int axis) const {
+        return kernels_[kernels_.size() == 3 ? axis : 3 * step + axis];
+    }
+
+  private:
+    bool used_ = false;
+    Index radius_[3] = {0, 0, 0};
+    std::vector<Kernel<Real>> kernels_;
+};
+
+// Sum of the rows of cells around one, which are `row_at(index)` and continue by reflection about the
+// outermost. `rows` and `taps` are for 2 radius + 1 of them.
+template <class Real, class RowAt>
+void smooth_across_cells(const Kernel<Real> &kernel, Index at, Index size, bool odd,
+                         const RowAt &row_at, Index count, const Real **rows, Real *taps, Real *out) {
+    for (Index k = -kernel.radius; k <= kernel.radius; ++k) {
+        const Reflected from = reflect_field(at + k, size, true);
+        const Real tap = kernel.taps[k < 0 ? -k : k];
+        rows[k + kernel.radius] = row_at(from.index);
+        taps[k + kernel.radius] = from.flipped && odd ? -tap : tap;
+    }
+    add_up(rows, taps, 2 * kernel.radius, count, out);
+}
+
+// The same along a row with margins, which are filled.
+template <class Real>
+void smooth_along_cells(const Kernel<Real> &kernel, Index size, bool odd, Index count, Real *row,
+                        Real *out) {
+    const auto continued = [&](Index x) {
+        const Reflected from = reflect_field(x, size, true);
+        return from.flipped && odd ? -row[from.index] : row[from.index];
+    };
+    for (Index x = 1; x <= kernel.radius; ++x) {
+        row[-x] = continued(-x);
+        row[size - 1 + x] = continued(size - 1 + x);
+    }
+    correlate_along(row, kernel.taps.data(), kernel.radius, count, out);
 }
 
 }  // namespace INTEGRODIFF_ISA

@@ -142,6 +142,34 @@ def noise_at(levels: Array, cell: tuple[int, ...]) -> float:
     return sum(float(levels[place]) for place in cell_voxels(cell, levels.shape)) / 8
 
 
+def integrated(
+    tensors: dict[tuple[int, ...], Array], shape: tuple[int, ...], scale: float, spacing: Numbers
+) -> dict[tuple[int, ...], Array]:
+    """Return the tensors smoothed by a Gaussian, as those of the infinitely reflected volume.
+
+    Cell k + n of the reflected volume is cell k - n of the volume itself, about the outermost cells,
+    and a gradient there has the opposite component along that axis.
+    """
+    result = tensors
+    for axis in range(3):
+        t = (scale / spacing[axis]) ** 2
+        taps = bessel_taps(t, blur_radius(t))
+        mirror = np.eye(3)
+        mirror[2 - axis, 2 - axis] = -1
+        before, result = result, {}
+        for cell in before:
+            total = np.zeros((3, 3))
+            for n in range(1 - len(taps), len(taps)):
+                index, flipped = cell[axis] + n, False
+                while not 0 <= index <= shape[axis]:
+                    index = -index if index < 0 else 2 * shape[axis] - index
+                    flipped = not flipped
+                j = before[(*cell[:axis], index, *cell[axis + 1 :])]
+                total += taps[abs(n)] * (mirror @ j @ mirror if flipped else j)
+            result[cell] = total
+    return result
+
+
 def evolve(
     image: Array,
     *,
@@ -155,19 +183,29 @@ def evolve(
     theta: float,
     spacing: Numbers,
     relative_noise: Array | None = None,
+    integration_scale: float = 0.0,
 ) -> Array:
-    """Return the volumes (C, Z, Y, X) after u + tau sum_i c_i K_i div(D_i grad K_i u), repeated."""
+    """Return the volumes (C, Z, Y, X) after u + tau sum_i c_i K_i div(D_i grad K_i u), repeated.
+
+    Where the noise level varies, contrasts are multiplied by it; with an integration scale the
+    structure tensor is divided by its square instead, and then smoothed.
+    """
     u = np.array(image, dtype=np.float64)
     levels = np.ones(u.shape[1:]) if relative_noise is None else relative_noise
     for _ in range(steps):
         blurred = [[blur(volume, scale, spacing) for volume in u] for scale in scales]
         tensors = structure_tensors(blurred, coupling_weights, spacing)
+        local = {cell: noise_at(levels, cell) for cell in tensors}
+        if integration_scale:
+            tensors = {cell: j / local[cell] ** 2 for cell, j in tensors.items()}
+            tensors = integrated(tensors, u.shape[1:], integration_scale, spacing)
+            local = dict.fromkeys(local, 1.0)
         change = np.zeros(u.shape)
         for i, scale in enumerate(scales):
             if flux_weights[i] == 0:
                 continue
             gates = {
-                cell: gate(j, contrasts[i] * noise_at(levels, cell), coupling)
+                cell: gate(j, contrasts[i] * local[cell], coupling)
                 for cell, j in tensors.items()
             }
             for k in range(len(u)):
