@@ -4,10 +4,10 @@
                                            [--slices] [--peers] [--every K] [--estimated]
 
 VOLUME is BrainWeb's ``brain_slices.mat``, which comes with the source package of bm4d, a NIfTI file
-or a NumPy file; or ``ct`` or ``tomogram``, made by ``volume_phantoms.py`` with ``--side`` voxels along
-each axis. Noise is in percent of the maximum, ``default_rng(0)``, not clipped. It is white, but that
-of ``ct`` has the spectrum of filtered back-projection in each slice, and of ``tomogram`` neither
-volume nor noise has what tilts of up to 60 degrees miss. ``--crop``
+or a NumPy file; or ``ct`` or ``tomogram``, made by ``volume_phantoms.py`` with ``--side`` voxels
+along each axis. Noise is in percent of the maximum, ``default_rng(0)``, not clipped. It is white,
+but that of ``ct`` has the spectrum of filtered back-projection in each slice, and of ``tomogram``
+neither volume nor noise has what tilts of up to 60 degrees miss. ``--crop``
 takes 140 x 180 x 40 voxels of the middle. The model sees the noise level and the maximum as data
 range. ``--slices`` adds results slice by slice, along the last axis; ``--every K`` takes only every
 K-th of these slices, with K times the spacing, and adds results as if spacing were equal.

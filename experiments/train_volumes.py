@@ -2,12 +2,14 @@
 
     python experiments/train_volumes.py OUTPUT.json --start MODEL --data FOLDER
         [--kinds natural ellipsoids anatomy thin] [--count 8] [--side 40]
-        [--levels 5 8 12 18 27 40 60 90] [--draws 2] [--rounds 12] [--steps K] [--fixed NAME ...]
+        [--levels 5 8 12 18 27 40 60 90] [--draws 2] [--rounds 12] [--steps K]
+        [--set NAME=VALUE ...] [--fixed NAME ...] [--processes 1]
     python experiments/train_volumes.py --table MODEL.json ... --data FOLDER
 
 Training volumes, ``--count`` of each kind, are those of ``volume_phantoms.py``; photographs are the
 training images of BSDS500 in FOLDER. Volume k has noise of ``--draws`` of the levels, in turn, from
-``default_rng((100 * level, k))``.
+``default_rng((100 * level, k))``. ``--set`` changes numbers of the model to begin with, and
+``--fixed`` keeps some.
 
 Levenberg-Marquardt on the parameters of the model, most of them as logarithms, with derivatives by
 differences of the compiled engine. The loss is the mean logarithm of the squared error, as a mean
@@ -22,7 +24,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -34,6 +37,7 @@ from numpy.typing import NDArray
 from integrodiff import load_model, save_model
 from integrodiff._version import __version__
 from integrodiff.engines import get_engine
+from integrodiff.engines.base import Process
 from integrodiff.learning.parameters import Parameterisation
 from integrodiff.models import ExplicitModel
 from volume_phantoms import KINDS, training_images, volume_of
@@ -47,6 +51,7 @@ FIRST_HELD_OUT = 1000
 _DIFFERENCE = 0.02  # of a parameter, or of its logarithm
 _MOST_CHANGE = 0.5  # in a round
 _FIRST_DAMPING = 1e-2
+_SMALLEST_GAIN = 2e-5  # of the loss, in a round
 
 
 class Sample(NamedTuple):
@@ -77,36 +82,76 @@ def samples(
         for number in range(first, first + count):
             clean = volume_of(kind, number, side, images).astype(np.float32)
             for draw in range(min(draws, len(levels))):
-                level = levels[(number + draw * len(levels) // draws) % len(levels)]
+                turn = number + KINDS.index(kind) + draw * len(levels) // draws
+                level = levels[turn % len(levels)]
                 rng = np.random.default_rng((round(100 * level), number))
                 noisy = clean + rng.normal(0, level, clean.shape).astype(np.float32)
                 found.append(Sample(kind, clean, noisy, level))
     return found
 
 
-def squared_error(model: ExplicitModel, sample: Sample) -> float:
-    """Return the mean squared error of a result."""
-    return float(((denoised(model, sample) - sample.clean) ** 2).mean())
+def processes(model: ExplicitModel, levels: Iterable[float]) -> dict[float, Process]:
+    """Return the process at each noise level; its bounds and kernels take as long as a volume."""
+    engine = get_engine("native")
+    return {
+        level: engine.prepare(model.evolution(level, None, EQUAL), threads=1) for level in levels
+    }
 
 
-def denoised(model: ExplicitModel, sample: Sample) -> Floats:
+def denoised(process: Process, sample: Sample) -> Floats:
     """Return the result of one volume."""
-    evolution = model.evolution(sample.level, None, EQUAL)
-    process = get_engine("native").prepare(evolution, threads=1)
     return np.asarray(process(sample.noisy[None])[0], np.float64)
+
+
+def squared_errors(model: ExplicitModel, found: Sequence[Sample]) -> list[float]:
+    """Return the mean squared error of each result."""
+    prepared = processes(model, {sample.level for sample in found})
+    results = ((denoised(prepared[one.level], one), one.clean) for one in found)
+    return [float(((result - clean) ** 2).mean()) for result, clean in results]
 
 
 def psnr(model: ExplicitModel, found: Sequence[Sample]) -> dict[str, float]:
     """Return the mean PSNR of each kind, and of all."""
     table: dict[str, list[float]] = {}
-    for sample in found:
-        value = 10 * np.log10(255**2 / squared_error(model, sample))
-        table.setdefault(sample.kind, []).append(float(value))
+    for sample, error in zip(found, squared_errors(model, found), strict=True):
+        table.setdefault(sample.kind, []).append(float(10 * np.log10(255**2 / error)))
     means = {kind: round(float(np.mean(values)), 3) for kind, values in table.items()}
     return means | {"all": round(float(np.mean(list(means.values()))), 3)}
 
 
 # ---- training ----
+
+
+class Equations(NamedTuple):
+    """Sums over samples: half the logarithm of the squared error, its gradient and curvature."""
+
+    loss: float
+    gradient: Floats
+    curvature: Floats
+
+
+def equations(model: ExplicitModel, shifted: list[ExplicitModel], found: list[Sample]) -> Equations:
+    """Return the normal equations of Gauss and Newton for samples of one noise level."""
+    levels = {found[0].level}
+    here, *others = (processes(each, levels)[found[0].level] for each in (model, *shifted))
+    count = len(shifted)
+    loss, gradient, curvature = 0.0, np.zeros(count), np.zeros((count, count))
+    for sample in found:
+        result = denoised(here, sample)
+        residual = (result - sample.clean).ravel()
+        slopes = np.stack(
+            [(denoised(other, sample) - result).ravel() / _DIFFERENCE for other in others]
+        )
+        error = float(residual @ residual)
+        loss += 0.5 * float(np.log(error / residual.size))
+        gradient += slopes @ residual / error
+        curvature += slopes @ slopes.T / error
+    return Equations(loss, gradient, curvature)
+
+
+def loss_of(model: ExplicitModel, found: list[Sample]) -> float:
+    """Return the loss of samples of one noise level alone."""
+    return float(np.sum(0.5 * np.log(squared_errors(model, found))))
 
 
 @dataclass
@@ -119,15 +164,28 @@ class Training:
     damping: float = _FIRST_DAMPING
     losses: list[float] = field(default_factory=list)
     converged: bool = False
+    workers: int = 1
 
     def model(self) -> ExplicitModel:
         """Return the model as it is now."""
-        return self.parameters.model(self.vector)
+        return self._model(self.vector)
+
+    def _model(self, vector: Floats) -> ExplicitModel:
+        model = self.parameters.model(vector)
+        if "tau" in self.parameters.names:
+            return model
+        # A step size that is not trained stays as it is, above the bounds of all levels or not.
+        return replace(model, tau=self.parameters.template.tau)
+
+    def _by_level(self) -> list[list[Sample]]:
+        levels = sorted({sample.level for sample in self.found})
+        return [[one for one in self.found if one.level == level] for level in levels]
 
     def loss(self, vector: Floats) -> float:
         """Return half the mean logarithm of the squared error."""
-        model = self.parameters.model(vector)
-        return float(np.mean([0.5 * np.log(squared_error(model, one)) for one in self.found]))
+        groups = self._by_level()
+        losses = _mapped(self.workers, loss_of, [(self._model(vector), group) for group in groups])
+        return float(np.sum(losses)) / len(self.found)
 
     def round(self) -> None:
         """Take one step that makes the loss smaller, or find that there is none."""
@@ -142,31 +200,29 @@ class Training:
             if new < loss:
                 self.vector, self.damping = self.vector + step, self.damping / 4
                 self.losses.append(new)
-                self.converged = loss - new < 2e-5
+                self.converged = bool(loss - new < _SMALLEST_GAIN)
                 return
             self.damping *= 8
         self.converged = True
 
-    def _normal_equations(self) -> tuple[float, Floats, Floats]:
+    def _normal_equations(self) -> Equations:
         """Return the loss, its gradient and Gauss and Newton's approximation of its curvature."""
-        count = len(self.vector)
-        here = self.parameters.model(self.vector)
-        shifted = [
-            self.parameters.model(self.vector + _DIFFERENCE * unit) for unit in np.eye(count)
-        ]
-        loss, gradient, curvature = 0.0, np.zeros(count), np.zeros((count, count))
-        for sample in self.found:
-            result = denoised(here, sample)
-            residual = (result - sample.clean).ravel()
-            slopes = np.stack(
-                [(denoised(model, sample) - result).ravel() / _DIFFERENCE for model in shifted]
-            )
-            error = float(residual @ residual)
-            loss += 0.5 * np.log(error / residual.size)
-            gradient += slopes @ residual / error
-            curvature += slopes @ slopes.T / error
+        here = self.model()
+        units = np.eye(len(self.vector))
+        shifted = [self._model(self.vector + _DIFFERENCE * unit) for unit in units]
+        tasks = [(here, shifted, group) for group in self._by_level()]
+        parts = _mapped(self.workers, equations, tasks)
         number = len(self.found)
-        return loss / number, gradient / number, curvature / number
+        sums = [sum(part[k] for part in parts) / number for k in range(3)]
+        return Equations(float(sums[0]), np.asarray(sums[1]), np.asarray(sums[2]))
+
+
+def _mapped(workers: int, function: Callable[..., Any], tasks: list[Any]) -> list[Any]:
+    """Return the results of all tasks, from some processes."""
+    if workers == 1:
+        return [function(*task) for task in tasks]
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(function, *zip(*tasks, strict=True)))
 
 
 def train(
@@ -216,6 +272,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=2, help="noise levels of each volume")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, help="number of explicit steps")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--fixed", nargs="+", default=["strengths"], metavar="NAME")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="at the start")
     parser.add_argument("--table", nargs="+", default=[], metavar="MODEL")
@@ -234,11 +291,11 @@ def main(words: list[str] | None = None) -> None:
     fixed = [name for name in arguments.fixed if name in known]
     found = samples(*given, draws=arguments.draws)
     parameters = Parameterisation(start, sorted({one.level for one in found}), fixed)
-    training = Training(parameters, found, parameters.vector(start))
+    training = Training(parameters, found, parameters.vector(start), workers=arguments.processes)
     task = {
         name: value
         for name, value in vars(arguments).items()
-        if name not in ("output", "data", "rounds", "table")
+        if name not in ("output", "data", "rounds", "table", "processes")
     }
     began = time.perf_counter()
 

@@ -34,9 +34,11 @@ namespace {
 // contrasts, and half of the kernel of the integration scale, which may be empty.
 using TermTuple = std::tuple<int, bool, double, std::vector<double>, std::vector<double>,
                              std::vector<double>, std::vector<double>>;
-// Of a volume the last is the kernel along each axis, or none.
+// Of a volume the kernel along each axis, or none; then lengths by which derivatives are divided, and
+// shares of twists, in J.
+using Three = std::tuple<double, double, double>;
 using VolumeTermTuple = std::tuple<int, bool, double, std::vector<double>, std::vector<double>,
-                                   std::vector<double>, Taps>;
+                                   std::vector<double>, Taps, Three, Three>;
 // Coupling, flux and contrast slopes of a term, each as [scale][parameter].
 using Table = std::vector<std::vector<double>>;
 using SlopeTuple = std::tuple<Table, Table, Table>;
@@ -445,14 +447,25 @@ class PyVolumeProcess {
         std::vector<std::vector<TermTuple>> flat;
         for (const auto &tuples : entries) {
             flat.emplace_back();
-            for (const auto &[order, tensor, mix, coupling, flux, contrasts, integration] : tuples)
-                flat.back().push_back({order, tensor, mix, coupling, flux, contrasts, {}});
+            for (const VolumeTermTuple &t : tuples)
+                flat.back().push_back({std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t),
+                                       std::get<4>(t), std::get<5>(t), {}});
         }
         Schedule schedule = checked_schedule(flat, scales_, steps);
         for (std::size_t k = 0; k < schedule.size(); ++k) {
             if (schedule[k].size() != 1 || schedule[k][0].order != 1 || schedule[k][0].mix != 0)
                 throw std::invalid_argument("volumes take one term of order one, without a mix");
-            Taps &integration = schedule[k][0].volume_integration;
+            Term &term = schedule[k][0];
+            const auto &[z, y, x] = std::get<7>(entries[k][0]);
+            const auto &[across_z, across_y, across_x] = std::get<8>(entries[k][0]);
+            const double units[3] = {z, y, x}, twists[3] = {across_z, across_y, across_x};
+            for (int axis = 0; axis < 3; ++axis) {
+                if (!(units[axis] > 0) || !(twists[axis] >= 0 && twists[axis] <= 1))
+                    throw std::invalid_argument("units are positive, shares of twists at most one");
+                term.units[axis] = units[axis];
+                term.twists[axis] = twists[axis];
+            }
+            Taps &integration = term.volume_integration;
             integration = std::get<6>(entries[k][0]);
             if (!integration.empty() && integration.size() != 3)
                 throw std::invalid_argument("an integration needs a kernel along each axis");

@@ -254,6 +254,7 @@ template <class Real>
 bool check_volume(const InstructionSet *isa, VolumeKind kind, const VolumeShape &s, bool tensor,
                   bool integrated) {
     Schedule schedule{{term_of(1, tensor, 4)}};
+    if (integrated) schedule[0][0].twists[0] = 0.5;
     if (integrated)
         schedule[0][0].volume_integration = {gaussian(0.5, 0.0), gaussian(1.0, 0.0), gaussian(0.8, 0.0)};
     const Pixels<Real> image = noise<Real>({s.channels * s.slices, s.height, s.width});

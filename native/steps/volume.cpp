@@ -278,7 +278,7 @@ class VolumeRun final : public Run<Real> {
                 Real *rows[tensor_entries];
                 for (int n = 0; n < tensor_entries; ++n) rows[n] = cell_row(tensor_[n], z, y);
                 tensor_row(term, scales_, s_.channels, scratch.rows.data(), cell_row(local_, z, y),
-                           known, s_.width, numbers_[0], rows);
+                           known, s_.width, rows);
                 if (known) std::copy(known, known + s_.width + 1, cell_row(share_, z, y));
             }
         });
@@ -379,7 +379,7 @@ class VolumeRun final : public Run<Real> {
                       scratch.frame);
         } else {
             couple_row(term, scales_, s_.channels, scratch.rows.data(), cell_row(local_, z, y), known,
-                       s_.width, numbers_[0], scratch.frame);
+                       s_.width, scratch.frame);
         }
         for (Index n = 0; n < planes; ++n) {
             const Index i = n / s_.channels, c = n % s_.channels;

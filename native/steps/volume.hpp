@@ -68,6 +68,19 @@ struct Symmetric {
         yz = multiply_add(y, cell.z, yz);
         zz = multiply_add(weight * cell.z, cell.z, zz);
     }
+
+    // The twists across slices, rows and columns.
+    void add_twists(const VolumeCell<Real> &cell, Real weight, const Real *shares) {
+        const V z = weight * shares[0] * cell.xz, y = weight * shares[1] * cell.xy;
+        const V x = weight * shares[2] * cell.xy;
+        xx = multiply_add(z, cell.xz, multiply_add(y, cell.xy, xx));
+        xy = multiply_add(z, cell.yz, xy);
+        xz = multiply_add(y, cell.yz, xz);
+        yy = multiply_add(weight * shares[0] * cell.yz, cell.yz, multiply_add(x, cell.xy, yy));
+        yz = multiply_add(x, cell.xz, yz);
+        zz = multiply_add(weight * shares[1] * cell.yz, cell.yz,
+                          multiply_add(weight * shares[2] * cell.xz, cell.xz, zz));
+    }
 };
 
 template <class Real>
@@ -274,13 +287,35 @@ void volume_flux_row(const Real *const *rows, Real *const *frame, const Real *kn
     }
 }
 
+// What the structure tensor of a step needs: factors of its entries, and shares of twists.
+template <class Real>
+struct CouplingNumbers {
+    Real xx, xy, xz, yy, yz, zz;
+    Real twists[3];
+    bool twisted = false;
+
+    explicit CouplingNumbers(const Term &term)
+        : xx(static_cast<Real>(1 / (term.units[2] * term.units[2]))),
+          xy(static_cast<Real>(1 / (term.units[2] * term.units[1]))),
+          xz(static_cast<Real>(1 / (term.units[2] * term.units[0]))),
+          yy(static_cast<Real>(1 / (term.units[1] * term.units[1]))),
+          yz(static_cast<Real>(1 / (term.units[1] * term.units[0]))),
+          zz(static_cast<Real>(1 / (term.units[0] * term.units[0]))) {
+        for (int axis = 0; axis < 3; ++axis) {
+            twists[axis] = static_cast<Real>(term.twists[axis]);
+            twisted = twisted || twists[axis] != 0;
+        }
+    }
+};
+
 // The structure tensor of a row of cells: `emit(j, x)` gets that of a vector of them. `rows` has four
 // rows of voxels for each scale and channel; `local` has factors of J, `known` is zero at the cells
 // that are left out, and both may be null.
 template <class Real, class Emit>
 inline void structure_row(const Term &term, Index scales, Index channels, const Real *const *rows,
                           const Real *local, const Real *known, Index width,
-                          const VolumeNumbers<Real> &h, const Emit &emit) {
+                          const Emit &emit) {
+    const CouplingNumbers<Real> h(term);
     // The coefficients are four times too large.
     const Real share = static_cast<Real>(1.0 / static_cast<double>(16 * channels));
     for (Index x = 0; x <= width; x += lanes<Real>) {
@@ -289,7 +324,11 @@ inline void structure_row(const Term &term, Index scales, Index channels, const 
             const Real weight = static_cast<Real>(term.coupling_weights[i]);
             if (weight == 0) continue;
             for (Index n = i * channels; n < (i + 1) * channels; ++n)
-                j.add(VolumeCell<Real>(rows + 4 * n, x), weight);
+            {
+                const VolumeCell<Real> cell(rows + 4 * n, x);
+                j.add(cell, weight);
+                if (h.twisted) j.add_twists(cell, weight, h.twists);
+            }
         }
         Packed<Real> factor = local ? share * load(local + x) : broadcast(share);
         if (known) factor *= load(known + x);
@@ -302,9 +341,8 @@ inline void structure_row(const Term &term, Index scales, Index channels, const 
 // The frame of the structure tensor of a row of cells.
 template <class Real>
 void couple_row(const Term &term, Index scales, Index channels, const Real *const *rows,
-                const Real *local, const Real *known, Index width, const VolumeNumbers<Real> &h,
-                Real *const *frame) {
-    structure_row(term, scales, channels, rows, local, known, width, h,
+                const Real *local, const Real *known, Index width, Real *const *frame) {
+    structure_row(term, scales, channels, rows, local, known, width,
                   [&](const Symmetric<Real> &j, Index x) { store_frame(j, term.tensor, frame, x); });
 }
 
@@ -320,9 +358,8 @@ constexpr bool is_odd[tensor_entries][3] = {{false, false, false}, {false, true,
 // The same in rows for each entry, to be smoothed.
 template <class Real>
 void tensor_row(const Term &term, Index scales, Index channels, const Real *const *rows,
-                const Real *local, const Real *known, Index width, const VolumeNumbers<Real> &h,
-                Real *const *tensor) {
-    structure_row(term, scales, channels, rows, local, known, width, h,
+                const Real *local, const Real *known, Index width, Real *const *tensor) {
+    structure_row(term, scales, channels, rows, local, known, width,
                   [&](const Symmetric<Real> &j, Index x) {
                       store(tensor[0] + x, j.xx);
                       store(tensor[1] + x, j.xy);

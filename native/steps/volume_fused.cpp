@@ -360,7 +360,7 @@ class FusedVolumeRun final : public Run<Real> {
                 frame_of_integrated(z, y, scratch);
             else
                 couple_row<Real>(*term_, scales, s_.channels, scratch.rows.data(), local_row(z, y),
-                                 nullptr, s_.width, numbers_[0], scratch.frame);
+                                 nullptr, s_.width, scratch.frame);
             for (Index n = 0; n < planes; ++n) {
                 const Index i = n / s_.channels;
                 if (!has_flow(i)) continue;
@@ -403,7 +403,7 @@ class FusedVolumeRun final : public Run<Real> {
             Real *rows[tensor_entries];
             for (int n = 0; n < tensor_entries; ++n) rows[n] = tensor_row_at(n, z, y);
             tensor_row<Real>(*term_, fine_ + coarse_, s_.channels, scratch.rows.data(),
-                             local_row(z, y), nullptr, s_.width, numbers_[0], rows);
+                             local_row(z, y), nullptr, s_.width, rows);
         }
     }
 

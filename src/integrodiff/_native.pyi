@@ -11,8 +11,20 @@ from numpy.typing import NDArray
 _Term = tuple[int, bool, float, Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
 _Schedule = Sequence[Sequence[_Term]]
 _Kernels = Sequence[Sequence[float]]
-# The last are taps of the integration scale along slices, rows and columns, or none.
-_VolumeTerm = tuple[int, bool, float, Sequence[float], Sequence[float], Sequence[float], _Kernels]
+# The last are taps of the integration scale along slices, rows and columns, or none, and for the
+# structure tensor lengths along these axes and shares of twists.
+_Three = tuple[float, float, float]
+_VolumeTerm = tuple[
+    int,
+    bool,
+    float,
+    Sequence[float],
+    Sequence[float],
+    Sequence[float],
+    _Kernels,
+    _Three,
+    _Three,
+]
 _VolumeSchedule = Sequence[Sequence[_VolumeTerm]]
 _Table = Sequence[Sequence[float]]
 _Slopes = Sequence[Sequence[tuple[_Table, _Table, _Table]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import naive_volumes
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from integrodiff.engines import ENGINES
 from integrodiff.models import ExplicitModel
-from integrodiff.stages import Evolution
+from integrodiff.stages import Evolution, VolumeGradient
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +64,8 @@ def by_oracle(evolution: Evolution, volume: Floats, levels: Floats | None = None
             spacing=evolution.spacing,
             relative_noise=levels,
             integration_scale=term.coupling.integration_scale,
+            units=term.derivatives.units,  # type: ignore[attr-defined]
+            twists=term.derivatives.twists,  # type: ignore[attr-defined]
         )
     return result
 
@@ -113,6 +115,18 @@ def test_integration_scale(
     levels = 2.0 ** np.random.default_rng(7).uniform(-1, 1, shape[1:])
     for relative in (None, levels):
         assert_agrees(evolution, engine, noisy(shape), relative)
+
+
+@pytest.mark.parametrize("engine", ENGINES_OF_VOLUMES)
+@pytest.mark.parametrize("name", ["integrated", "iad-full", "iid-full"])
+def test_units_and_twists_of_the_structure_tensor(name: str, engine: str) -> None:
+    evolution = evolution_of(ALL[name], (2.0, 1.0, 1.5))
+    (term,) = evolution.schedule[0]
+    operator = replace(
+        cast(VolumeGradient, term.derivatives), units=(1.7, 0.9, 1.2), twists=(0.8, 0.1, 0.5)
+    )
+    evolution = replace(evolution, schedule=((replace(term, derivatives=operator),),))
+    assert_agrees(evolution, engine, noisy((2, 3, 4, 5)))
 
 
 @pytest.mark.parametrize("engine", ENGINES_OF_VOLUMES)

@@ -122,17 +122,28 @@ def divergence(
 
 
 def structure_tensors(
-    blurred: list[list[Array]], weights: Numbers, spacing: Numbers
+    blurred: list[list[Array]], weights: Numbers, units: Numbers, twists: Numbers = (0, 0, 0)
 ) -> dict[tuple[int, ...], Array]:
-    """Return J of each cell, summed over scales and averaged over channels."""
-    h = np.array([spacing[2], spacing[1], spacing[0]])
+    """Return J of each cell, summed over scales and averaged over channels.
+
+    To the product of two derivatives along a and b comes that of the twists of either with a third
+    axis, times the share of that axis.
+    """
+    h = np.array([units[2], units[1], units[0]])
+    shares = (twists[2], twists[1], twists[0])
     result = {}
     for cell in cells(blurred[0][0].shape):
         j = np.zeros((3, 3))
         for weight, volumes in zip(weights, blurred, strict=True):
             for volume in volumes:
-                gradient = np.array(coefficients(volume, cell)[:3]) / h
+                x, y, z, xy, xz, yz, _ = coefficients(volume, cell)
+                twist = {(0, 1): xy, (1, 0): xy, (0, 2): xz, (2, 0): xz, (1, 2): yz, (2, 1): yz}
+                gradient = np.array([x, y, z]) / h
                 j += weight * np.outer(gradient, gradient) / len(volumes)
+                for a, b, c in itertools.product(range(3), repeat=3):
+                    if c not in (a, b):
+                        product = shares[c] * twist[a, c] * twist[b, c] / (h[a] * h[b])
+                        j[a, b] += weight * product / len(volumes)
         result[cell] = j
     return result
 
@@ -147,8 +158,8 @@ def integrated(
 ) -> dict[tuple[int, ...], Array]:
     """Return the tensors smoothed by a Gaussian, as those of the infinitely reflected volume.
 
-    Cell k + n of the reflected volume is cell k - n of the volume itself, about the outermost cells,
-    and a gradient there has the opposite component along that axis.
+    About the outermost cell k, cell k + n of the reflected volume is cell k - n of the volume
+    itself, and a gradient there has the opposite component along that axis.
     """
     result = tensors
     for axis in range(3):
@@ -184,6 +195,8 @@ def evolve(
     spacing: Numbers,
     relative_noise: Array | None = None,
     integration_scale: float = 0.0,
+    units: Numbers | None = None,
+    twists: Numbers = (0, 0, 0),
 ) -> Array:
     """Return the volumes (C, Z, Y, X) after u + tau sum_i c_i K_i div(D_i grad K_i u), repeated.
 
@@ -194,7 +207,7 @@ def evolve(
     levels = np.ones(u.shape[1:]) if relative_noise is None else relative_noise
     for _ in range(steps):
         blurred = [[blur(volume, scale, spacing) for volume in u] for scale in scales]
-        tensors = structure_tensors(blurred, coupling_weights, spacing)
+        tensors = structure_tensors(blurred, coupling_weights, units or spacing, twists)
         local = {cell: noise_at(levels, cell) for cell in tensors}
         if integration_scale:
             tensors = {cell: j / local[cell] ** 2 for cell, j in tensors.items()}
@@ -205,8 +218,7 @@ def evolve(
             if flux_weights[i] == 0:
                 continue
             gates = {
-                cell: gate(j, contrasts[i] * local[cell], coupling)
-                for cell, j in tensors.items()
+                cell: gate(j, contrasts[i] * local[cell], coupling) for cell, j in tensors.items()
             }
             for k in range(len(u)):
                 flow = divergence(blurred[i][k], gates, spacing, theta)

@@ -130,7 +130,9 @@ class NativeEngine(Engine):
             if _is_integrated(evolution):
                 # Entries of the structure tensor, and the share of known ones.
                 cells = math.prod(length + 1 for length in shape[1:3])
-                numbers += (6 + masked) * cells * (_whole(shape[3] + 1, 64 // size) + 4 * 64 // size)
+                numbers += (
+                    (6 + masked) * cells * (_whole(shape[3] + 1, 64 // size) + 4 * 64 // size)
+                )
             if masked:
                 # Valid voxels, two polynomials, and what prepares them.
                 numbers += 7 * math.prod(shape[:3]) * (shape[3] + 4 * 64 // size)
@@ -571,8 +573,12 @@ def volume_schedule_tuples(evolution: Evolution, *, fused: bool) -> list[list[An
             _integration_taps(term, 2.0**-53, distance) or [1.0] for distance in evolution.spacing
         ]
 
+    def numbers(term: Term) -> tuple[Any, ...]:
+        operator = cast(VolumeGradient, term.derivatives)
+        return kernels(term), operator.units or operator.spacing, operator.twists
+
     return [
-        [(*one[:-1], kernels(term)) for one, term in zip(tuples, terms, strict=True)]
+        [(*one[:-1], *numbers(term)) for one, term in zip(tuples, terms, strict=True)]
         for tuples, terms in zip(schedule_tuples(evolution), evolution.schedule, strict=True)
     ]
 
@@ -597,8 +603,8 @@ def first_order_cell(evolution: Evolution) -> tuple[float, bool]:
 def _integration_taps(term: Term, tolerance: float, distance: float = 1.0) -> list[float]:
     """Return one half of the kernel that smooths the coupling, or nothing.
 
-    However short, it is positive, so tensors stay semidefinite and no bound changes. ``distance`` is
-    that of neighbours along an axis.
+    However short, it is positive, so tensors stay semidefinite and no bound changes. Neighbours
+    have the given distance.
     """
     scale = plain(term.coupling.integration_scale) / distance
     return list(discrete_gaussian(scale, tolerance)) if scale else []
