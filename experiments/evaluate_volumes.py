@@ -1,13 +1,17 @@
 """Print PSNR and time of models, and of peers, on a volume with Gaussian noise.
 
     python experiments/evaluate_volumes.py VOLUME [--percent 5 11 19] [--models ...] [--crop]
-                                           [--slices] [--peers] [--every K]
+                                           [--slices] [--peers] [--every K] [--estimated]
 
 VOLUME is BrainWeb's ``brain_slices.mat``, which comes with the source package of bm4d, a NIfTI file
-or a NumPy file. Noise is in percent of the maximum, ``default_rng(0)``, not clipped. ``--crop``
+or a NumPy file; or ``ct`` or ``tomogram``, made by ``volume_phantoms.py`` with ``--side`` voxels
+along each axis. Noise is in percent of the maximum, ``default_rng(0)``, not clipped. It is white,
+but that of ``ct`` has the spectrum of filtered back-projection in each slice, and of ``tomogram``
+neither volume nor noise has what tilts of up to 60 degrees miss. ``--crop``
 takes 140 x 180 x 40 voxels of the middle. The model sees the noise level and the maximum as data
 range. ``--slices`` adds results slice by slice, along the last axis; ``--every K`` takes only every
 K-th of these slices, with K times the spacing, and adds results as if spacing were equal.
+``--estimated`` adds results for which the noise is not known, but estimated.
 ``--peers`` adds total variation and NL-means of scikit-image, tuned on the volume itself, and BM4D
 if it is installed. Seconds are CPU time.
 """
@@ -25,12 +29,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff import VolumeModelWarning, denoise, load_model
+from volume_phantoms import EVALUATED, ramp_noise, without_wedge
 
 Floats = NDArray[np.float32]
 
 
-def read(path: Path) -> tuple[Floats, tuple[float, ...]]:
+def read(path: Path, side: int = 96) -> tuple[Floats, tuple[float, ...]]:
     """Return a volume and its spacing."""
+    if path.name in EVALUATED:
+        made = EVALUATED[path.name](0, side)
+        if path.name == "tomogram":
+            made = without_wedge(made)
+        return made.astype(np.float32), (1.0, 1.0, 1.0)
     if path.suffix == ".mat":
         from scipy.io import loadmat
 
@@ -42,6 +52,18 @@ def read(path: Path) -> tuple[Floats, tuple[float, ...]]:
     image: Any = nibabel.load(path)
     zooms = tuple(float(zoom) for zoom in image.header.get_zooms()[:3])
     return np.asarray(image.dataobj, np.float32), zooms
+
+
+def noise_of(name: str, shape: tuple[int, ...], sigma: float) -> NDArray[np.float64]:
+    """Return the noise of a volume."""
+    rng = np.random.default_rng(0)
+    if name == "ct":
+        return ramp_noise(rng, shape, sigma)
+    noise = rng.normal(0, sigma, shape)
+    if name == "tomogram":
+        noise = without_wedge(noise)
+        noise *= sigma / noise.std()
+    return noise
 
 
 def middle(volume: Floats, shape: tuple[int, ...] = (140, 180, 40)) -> Floats:
@@ -122,9 +144,11 @@ def main() -> None:
     parser.add_argument("--crop", action="store_true")
     parser.add_argument("--slices", action="store_true")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--estimated", action="store_true")
+    parser.add_argument("--side", type=int, default=96)
     parser.add_argument("--every", type=int, default=1, metavar="K")
     arguments = parser.parse_args()
-    clean, spacing = read(arguments.volume)
+    clean, spacing = read(arguments.volume, arguments.side)
     if arguments.crop:
         clean = middle(clean)
     clean = np.ascontiguousarray(clean[..., :: arguments.every])
@@ -135,7 +159,7 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for percent in arguments.percent:
         sigma = percent / 100 * peak
-        noise = np.random.default_rng(0).normal(0, sigma, clean.shape)
+        noise = noise_of(arguments.volume.name, clean.shape, sigma)
         noisy = (clean + noise).astype(np.float32)
         rows: dict[str, tuple[float, float]] = {}
         ways = {"": spacing} | ({", equal spacing": (1.0,) * 3} if arguments.every > 1 else {})
@@ -154,6 +178,13 @@ def main() -> None:
                         threads=1,
                     )
                 rows[name + words] = psnr(result, clean, peak), time.process_time() - began
+        if arguments.estimated:
+            began = time.process_time()
+            result = denoise(noisy, axes="ZYX", spacing=spacing, data_range=peak, threads=1)
+            rows["iad-plus-volume, noise estimated"] = (
+                psnr(result, clean, peak),
+                time.process_time() - began,
+            )
         if arguments.slices:
             began = time.process_time()
             result = denoise(noisy, sigma, axes="YXQ", data_range=peak, threads=1)

@@ -1,20 +1,22 @@
-"""Train the compact law of order one on volumes: ``iad-plus-volume``.
+"""Train a model for volumes.
 
-    python experiments/train_volumes.py OUTPUT.json --data FOLDER [--kinds natural phantom]
-                                        [--count 4] [--side 40] [--levels 10 25 50] [--rounds 8]
+    python experiments/train_volumes.py OUTPUT.json --start MODEL --data FOLDER
+        [--kinds natural ellipsoids anatomy thin] [--count 8] [--side 40]
+        [--levels 5 8 12 18 27 40 60 90] [--draws 2] [--rounds 12] [--steps K]
+        [--set NAME=VALUE ...] [--fixed NAME ...] [--processes 1]
+    python experiments/train_volumes.py --table MODEL.json ... --data FOLDER
 
-Two kinds of training volumes, ``--count`` of each, both without any scan of a patient or specimen:
+Training volumes, ``--count`` of each kind, are those of ``volume_phantoms.py``; photographs are the
+training images of BSDS500 in FOLDER. Volume k has noise of ``--draws`` of the levels, in turn, from
+``default_rng((100 * level, k))``. ``--set`` changes numbers of the model to begin with, and
+``--fixed`` keeps some.
 
-natural
-    Crops of BSDS500 training images (FOLDER/bsds500/images/train) that move, turn and grow smoothly
-    from slice to slice, then turned by a random permutation of the axes.
-phantom
-    Random ellipsoids of all sizes and orientations on a smooth background, averaged over 2 x 2 x 2
-    points of each voxel.
+Levenberg-Marquardt on the parameters of the model, most of them as logarithms, with derivatives by
+differences of the compiled engine. The loss is the mean logarithm of the squared error, as a mean
+PSNR. After each round the model is written to OUTPUT.json and the state of training to
+OUTPUT.state.json; the same command goes on from there, and ends at once if it is done.
 
-Levenberg-Marquardt on the logarithms of the parameters, with derivatives by differences of the
-compiled engine. The loss is the mean logarithm of the squared error, as a mean PSNR. Numbers are
-those of ``iad-plus`` at first. Noise of volume k at level s is that of ``default_rng((s, k))``.
+``--table`` prints the mean PSNR of models on other volumes of each kind, from number 1000 on.
 """
 
 from __future__ import annotations
@@ -22,65 +24,34 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
-from scipy.ndimage import map_coordinates
 
 from integrodiff import load_model, save_model
 from integrodiff._version import __version__
 from integrodiff.engines import get_engine
-from integrodiff.models import CompactDiffusion
+from integrodiff.engines.base import Process
+from integrodiff.learning.parameters import Parameterisation
+from integrodiff.models import ExplicitModel
+from volume_phantoms import KINDS, training_images, volume_of
 
 Floats = NDArray[np.float64]
 
-ISOTROPIC = (1.0, 1.0, 1.0)
+EQUAL = (1.0, 1.0, 1.0)
+LEVELS = (5.0, 8.0, 12.0, 18.0, 27.0, 40.0, 60.0, 90.0)
+FIRST_HELD_OUT = 1000
 
-
-# ---- training volumes ----
-
-
-def natural(paths: list[Path], number: int, side: int) -> Floats:
-    """Return a photograph that moves, turns and grows from slice to slice."""
-    rng = np.random.default_rng((1, number))
-    path = paths[int(rng.integers(len(paths)))]
-    image = np.asarray(Image.open(path).convert("L"), np.float64)
-    z, y, x = np.meshgrid(*[np.arange(side) - (side - 1) / 2] * 3, indexing="ij")
-    angle = rng.normal(0, 0.02) * z
-    growth = np.exp(rng.normal(0, 0.01) * z)
-    direction = rng.uniform(0, 2 * np.pi)
-    speed = rng.uniform(0.3, 1.2)
-    margin = 0.75 * side + speed * side
-    height, width = image.shape
-    row = rng.uniform(min(margin, height / 2), max(height - margin, height / 2))
-    column = rng.uniform(min(margin, width / 2), max(width - margin, width / 2))
-    rows = row + growth * (np.cos(angle) * y - np.sin(angle) * x) + speed * np.sin(direction) * z
-    columns = column + growth * (np.sin(angle) * y + np.cos(angle) * x)
-    columns = columns + speed * np.cos(direction) * z
-    volume = map_coordinates(image, [rows, columns], order=3, mode="mirror")
-    return np.ascontiguousarray(np.clip(volume, 0, 255).transpose(rng.permutation(3)))
-
-
-def phantom(number: int, side: int) -> Floats:
-    """Return random ellipsoids on a smooth background."""
-    rng = np.random.default_rng((2, number))
-    points = np.stack(np.meshgrid(*[(np.arange(2 * side) + 0.5) / 2] * 3, indexing="ij"), -1)
-    volume = 60 + 60 * np.sin(points @ rng.normal(0, 1.5 / side, 3) + rng.uniform(0, 6))
-    for _ in range(40):
-        axes, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-        radii = side * np.exp(rng.uniform(np.log(0.04), np.log(0.45), 3))
-        offset = (points - rng.uniform(0, side, 3)) @ axes / radii
-        grey = rng.uniform(0, 255)
-        texture = rng.uniform(0, 12) * np.sin(points @ rng.normal(0, 0.6, 3))
-        volume = np.where((offset**2).sum(-1) < 1, grey + texture, volume)
-    blocks = volume.reshape(side, 2, side, 2, side, 2).mean(axis=(1, 3, 5))
-    return np.asarray(np.clip(blocks, 0, 255))
+_DIFFERENCE = 0.02  # of a parameter, or of its logarithm
+_MOST_CHANGE = 0.5  # in a round
+_FIRST_DAMPING = 1e-2
+_SMALLEST_GAIN = 2e-5  # of the loss, in a round
 
 
 class Sample(NamedTuple):
@@ -93,165 +64,278 @@ class Sample(NamedTuple):
 
 
 def samples(
-    data: Path | None, kinds: list[str], count: int, side: int, levels: list[float], first: int = 0
+    data: Path | None,
+    kinds: Sequence[str],
+    count: int,
+    side: int,
+    levels: Sequence[float],
+    *,
+    draws: int = 2,
+    first: int = 0,
 ) -> list[Sample]:
-    """Return all training volumes at all noise levels."""
+    """Return volumes of each kind, each with noise of some of the levels."""
+    if "natural" in kinds and data is None:
+        raise SystemExit("natural volumes need --data")
+    images = training_images(data) if data is not None and "natural" in kinds else []
     found = []
     for kind in kinds:
-        paths: list[Path] = []
-        if kind == "natural":
-            if data is None:
-                raise SystemExit("natural volumes need --data")
-            paths = sorted((data / "bsds500" / "images" / "train").glob("*.jpg"))
         for number in range(first, first + count):
-            clean = natural(paths, number, side) if kind == "natural" else phantom(number, side)
-            for level in levels:
-                noise = np.random.default_rng((int(level), number)).normal(0, level, clean.shape)
-                noisy = (clean + noise).astype(np.float32)
-                found.append(Sample(kind, clean.astype(np.float32), noisy, level))
+            clean = volume_of(kind, number, side, images).astype(np.float32)
+            for draw in range(min(draws, len(levels))):
+                turn = number + KINDS.index(kind) + draw * len(levels) // draws
+                level = levels[turn % len(levels)]
+                rng = np.random.default_rng((round(100 * level), number))
+                noisy = clean + rng.normal(0, level, clean.shape).astype(np.float32)
+                found.append(Sample(kind, clean, noisy, level))
     return found
 
 
-# ---- parameters ----
-
-NAMES = ("exponents", "decays", "contrasts", "contrast_exponents")
-STEPS = {"exponents": 0.02, "tau_exponent": 0.02, "exponent_drift": 0.05}
-LOGARITHMIC = ("decays", "contrasts", "contrast_exponents", "contrast_growth", "tau")
-ALL = (*NAMES, "tau_exponent", "contrast_growth", "exponent_drift", "tau")
-
-
-def vector_of(model: CompactDiffusion) -> Floats:
-    """Return the parameters as training sees them."""
-    values = [
-        getattr(model.law, name)[0] if name in NAMES else getattr(model, name) for name in ALL
-    ]
-    return np.array(
-        [np.log(v) if n in LOGARITHMIC else v for n, v in zip(ALL, values, strict=True)]
-    )
-
-
-def model_of(vector: Floats, like: CompactDiffusion) -> CompactDiffusion:
-    """Return the model with these parameters."""
-    values = {
-        name: float(np.exp(v) if name in LOGARITHMIC else v)
-        for name, v in zip(ALL, vector, strict=True)
+def processes(model: ExplicitModel, levels: Iterable[float]) -> dict[float, Process]:
+    """Return the process at each noise level; its bounds and kernels take as long as a volume."""
+    engine = get_engine("native")
+    return {
+        level: engine.prepare(model.evolution(level, None, EQUAL), threads=1) for level in levels
     }
-    law = replace(like.law, **{name: (values.pop(name),) for name in NAMES})
-    return replace(like, law=law, **values)  # type: ignore[arg-type]
 
 
-def denoised(model: CompactDiffusion, sample: Sample) -> Floats:
+def denoised(process: Process, sample: Sample) -> Floats:
     """Return the result of one volume."""
-    evolution = model.evolution(sample.level, None, ISOTROPIC)
-    process = get_engine("native").prepare(evolution, threads=1)
     return np.asarray(process(sample.noisy[None])[0], np.float64)
 
 
-def psnr(model: CompactDiffusion, found: list[Sample]) -> dict[str, float]:
-    """Return the mean PSNR of each kind and level."""
+def squared_errors(model: ExplicitModel, found: Sequence[Sample]) -> list[float]:
+    """Return the mean squared error of each result."""
+    prepared = processes(model, {sample.level for sample in found})
+    results = ((denoised(prepared[one.level], one), one.clean) for one in found)
+    return [float(((result - clean) ** 2).mean()) for result, clean in results]
+
+
+def psnr(model: ExplicitModel, found: Sequence[Sample]) -> dict[str, float]:
+    """Return the mean PSNR of each kind, and of all."""
     table: dict[str, list[float]] = {}
-    for sample in found:
-        error = float(((denoised(model, sample) - sample.clean) ** 2).mean())
-        key = f"{sample.kind} {sample.level:g}"
-        table.setdefault(key, []).append(10 * np.log10(255**2 / error))
-    return {key: round(float(np.mean(values)), 4) for key, values in table.items()}
+    for sample, error in zip(found, squared_errors(model, found), strict=True):
+        table.setdefault(sample.kind, []).append(float(10 * np.log10(255**2 / error)))
+    means = {kind: round(float(np.mean(values)), 3) for kind, values in table.items()}
+    return means | {"all": round(float(np.mean(list(means.values()))), 3)}
 
 
-def normal_equations(
-    vector: Floats, like: CompactDiffusion, found: list[Sample]
-) -> tuple[float, Floats, Floats]:
-    """Return the mean of half the logarithms of squared errors, its gradient and its curvature."""
-    loss, gradient, curvature = 0.0, np.zeros(len(ALL)), np.zeros((len(ALL), len(ALL)))
-    shifted = []
-    for k, name in enumerate(ALL):
-        step = STEPS.get(name, 0.02)
-        other = vector.copy()
-        other[k] += step
-        shifted.append((step, model_of(other, like)))
-    here = model_of(vector, like)
+# ---- training ----
+
+
+class Equations(NamedTuple):
+    """Sums over samples: half the logarithm of the squared error, its gradient and curvature."""
+
+    loss: float
+    gradient: Floats
+    curvature: Floats
+
+
+def equations(model: ExplicitModel, shifted: list[ExplicitModel], found: list[Sample]) -> Equations:
+    """Return the normal equations of Gauss and Newton for samples of one noise level."""
+    levels = {found[0].level}
+    here, *others = (processes(each, levels)[found[0].level] for each in (model, *shifted))
+    count = len(shifted)
+    loss, gradient, curvature = 0.0, np.zeros(count), np.zeros((count, count))
     for sample in found:
         result = denoised(here, sample)
         residual = (result - sample.clean).ravel()
         slopes = np.stack(
-            [(denoised(model, sample) - result).ravel() / step for step, model in shifted]
+            [(denoised(other, sample) - result).ravel() / _DIFFERENCE for other in others]
         )
         error = float(residual @ residual)
-        loss += 0.5 * np.log(error / residual.size) / len(found)
-        gradient += slopes @ residual / error / len(found)
-        curvature += slopes @ slopes.T / error / len(found)
-    return loss, gradient, curvature
+        loss += 0.5 * float(np.log(error / residual.size))
+        gradient += slopes @ residual / error
+        curvature += slopes @ slopes.T / error
+    return Equations(loss, gradient, curvature)
 
 
-def loss_of(vector: Floats, like: CompactDiffusion, found: list[Sample]) -> float:
-    """Return the loss alone."""
-    model = model_of(vector, like)
-    errors = [float(((denoised(model, s) - s.clean) ** 2).mean()) for s in found]
-    return float(np.mean(0.5 * np.log(errors)))
+def loss_of(model: ExplicitModel, found: list[Sample]) -> float:
+    """Return the loss of samples of one noise level alone."""
+    return float(np.sum(0.5 * np.log(squared_errors(model, found))))
 
 
-def trained(
-    like: CompactDiffusion, found: list[Sample], rounds: int
-) -> Iterator[tuple[CompactDiffusion, float]]:
-    """Yield the model after each round of Levenberg-Marquardt, with its loss."""
-    vector, damping = vector_of(like), 1e-2
-    for _ in range(rounds):
-        loss, gradient, curvature = normal_equations(vector, like, found)
+@dataclass
+class Training:
+    """Levenberg-Marquardt on some samples, which can be interrupted after each round."""
+
+    parameters: Parameterisation
+    found: Sequence[Sample]
+    vector: Floats
+    damping: float = _FIRST_DAMPING
+    losses: list[float] = field(default_factory=list)
+    converged: bool = False
+    workers: int = 1
+
+    def model(self) -> ExplicitModel:
+        """Return the model as it is now."""
+        return self._model(self.vector)
+
+    def _model(self, vector: Floats) -> ExplicitModel:
+        model = self.parameters.model(vector)
+        if "tau" in self.parameters.names:
+            return model
+        # A step size that is not trained stays as it is, above the bounds of all levels or not.
+        return replace(model, tau=self.parameters.template.tau)
+
+    def _by_level(self) -> list[list[Sample]]:
+        levels = sorted({sample.level for sample in self.found})
+        return [[one for one in self.found if one.level == level] for level in levels]
+
+    def loss(self, vector: Floats) -> float:
+        """Return half the mean logarithm of the squared error."""
+        groups = self._by_level()
+        losses = _mapped(self.workers, loss_of, [(self._model(vector), group) for group in groups])
+        return float(np.sum(losses)) / len(self.found)
+
+    def round(self) -> None:
+        """Take one step that makes the loss smaller, or find that there is none."""
+        loss, gradient, curvature = self._normal_equations()
+        if not self.losses:
+            self.losses.append(loss)
         for _ in range(5):
-            scale = damping * np.diag(np.diag(curvature) + 1e-6)
-            step = np.clip(-np.linalg.solve(curvature + scale, gradient), -0.7, 0.7)
-            new = loss_of(vector + step, like, found)
+            scale = self.damping * np.diag(np.diag(curvature) + 1e-6)
+            step = -np.linalg.solve(curvature + scale, gradient)
+            step = np.clip(step, -_MOST_CHANGE, _MOST_CHANGE)
+            new = self.loss(self.vector + step)
             if new < loss:
-                vector, damping = vector + step, damping / 4
-                break
-            damping *= 8
-        else:
-            return
-        yield model_of(vector, like), new
+                self.vector, self.damping = self.vector + step, self.damping / 4
+                self.losses.append(new)
+                self.converged = bool(loss - new < _SMALLEST_GAIN)
+                return
+            self.damping *= 8
+        self.converged = True
+
+    def _normal_equations(self) -> Equations:
+        """Return the loss, its gradient and Gauss and Newton's approximation of its curvature."""
+        here = self.model()
+        units = np.eye(len(self.vector))
+        shifted = [self._model(self.vector + _DIFFERENCE * unit) for unit in units]
+        tasks = [(here, shifted, group) for group in self._by_level()]
+        parts = _mapped(self.workers, equations, tasks)
+        number = len(self.found)
+        sums = [sum(part[k] for part in parts) / number for k in range(3)]
+        return Equations(float(sums[0]), np.asarray(sums[1]), np.asarray(sums[2]))
 
 
-def main() -> None:
-    """Train, and write the model file."""
+def _mapped(workers: int, function: Callable[..., Any], tasks: list[Any]) -> list[Any]:
+    """Return the results of all tasks, from some processes."""
+    if workers == 1:
+        return [function(*task) for task in tasks]
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(function, *zip(*tasks, strict=True)))
+
+
+def train(
+    training: Training, rounds: int, state: Path, task: dict[str, Any], keep: Callable[[], None]
+) -> None:
+    """Train up to a number of rounds, from the saved state if it is of the same task.
+
+    ``keep`` is called after each round, and the state is saved.
+    """
+    names = list(training.parameters.names)
+    if state.exists():
+        saved = json.loads(state.read_text())
+        if saved["task"] != task or saved["names"] != names:
+            raise SystemExit(f"{state} is of another training; remove it, or take another output")
+        training.vector = np.array(saved["vector"])
+        training.damping, training.losses = saved["damping"], saved["losses"]
+        training.converged = saved["converged"]
+    while len(training.losses) <= rounds and not training.converged:
+        began = time.perf_counter()
+        training.round()
+        number = len(training.losses) - 1
+        seconds = time.perf_counter() - began
+        print(f"round {number}: loss {training.losses[-1]:.5f}, {seconds:.0f} s", flush=True)
+        print("   ", training.parameters.values(training.vector), flush=True)
+        keep()
+        saved = {
+            "task": task,
+            "names": names,
+            "vector": training.vector.tolist(),
+            "damping": training.damping,
+            "losses": training.losses,
+            "converged": training.converged,
+        }
+        state.write_text(json.dumps(saved) + "\n")
+
+
+def main(words: list[str] | None = None) -> None:
+    """Train, and write the model file; or print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--data", type=Path, help="folder that holds bsds500")
-    parser.add_argument("--kinds", nargs="+", default=["natural", "phantom"])
-    parser.add_argument("--count", type=int, default=4, help="volumes of each kind")
-    parser.add_argument("--side", type=int, default=40, help="voxels along each axis")
-    parser.add_argument("--levels", nargs="+", type=float, default=[10.0, 25.0, 50.0])
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("output", type=Path, nargs="?")
     parser.add_argument("--start", default="iad-plus-volume", help="model to begin with")
+    parser.add_argument("--data", type=Path, help="folder that holds bsds500")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--count", type=int, default=8, help="volumes of each kind")
+    parser.add_argument("--side", type=int, default=40, help="voxels along each axis")
+    parser.add_argument("--levels", nargs="+", type=float, default=list(LEVELS))
+    parser.add_argument("--draws", type=int, default=2, help="noise levels of each volume")
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, help="number of explicit steps")
-    arguments = parser.parse_args()
-    began = time.perf_counter()
-    start: Any = load_model(arguments.start)
-    if arguments.steps:
-        start = replace(start, steps=arguments.steps)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--fixed", nargs="+", default=["strengths"], metavar="NAME")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="at the start")
+    parser.add_argument("--table", nargs="+", default=[], metavar="MODEL")
+    arguments = parser.parse_args(words)
     given = arguments.data, arguments.kinds, arguments.count, arguments.side, arguments.levels
-    found = samples(*given)
-    print("before:", psnr(start, found), flush=True)
-    model = start
-    for number, (model, loss) in enumerate(trained(start, found, arguments.rounds), 1):
-        print(f"round {number}: loss {loss:.5f}", model.parameters(), flush=True)
-        finished = replace(
-            model,
-            provenance={
-                "status": "trained",
-                "dimensions": 3,
-                "command": "python experiments/train_volumes.py",
-                "data": f"{arguments.count} volumes of each kind: {', '.join(arguments.kinds)}; "
-                f"{arguments.side} voxels along each axis, equal spacing",
-                "noise_levels": arguments.levels,
-                "loss": "psnr",
-                "iterations": number,
-                "seconds": round(time.perf_counter() - began, 1),
-                "date": date.today().isoformat(),
-                "versions": {"integrodiff": __version__, "numpy": np.__version__},
-            },
-        )
-        save_model(finished, arguments.output)
-    print("after:", json.dumps(psnr(model, found)), flush=True)
-    print("held out:", json.dumps(psnr(model, samples(*given, first=1000))), flush=True)
-    print("held out, before:", json.dumps(psnr(start, samples(*given, first=1000))), flush=True)
+    if arguments.table:
+        held_out = samples(*given, draws=arguments.draws, first=FIRST_HELD_OUT)
+        for name in arguments.table:
+            model: Any = load_model(name)
+            print(json.dumps({name: psnr(model, held_out)}), flush=True)
+        return
+    if arguments.output is None:
+        parser.error("there must be an OUTPUT, or --table")
+    start = start_of(arguments.start, arguments.steps, arguments.set)
+    known = start.parameters()
+    fixed = [name for name in arguments.fixed if name in known]
+    found = samples(*given, draws=arguments.draws)
+    parameters = Parameterisation(start, sorted({one.level for one in found}), fixed)
+    training = Training(parameters, found, parameters.vector(start), workers=arguments.processes)
+    task = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name not in ("output", "data", "rounds", "table", "processes")
+    }
+    began = time.perf_counter()
+
+    def keep() -> None:
+        provenance = {
+            "status": "trained",
+            "dimensions": 3,
+            "recipe": "experiments/train_volumes.py",
+            "data": "made volumes (experiments/volume_phantoms.py)"
+            + (" and BSDS500 train" if "natural" in arguments.kinds else ""),
+            "noise_levels": list(parameters.levels),
+            "loss": "psnr",
+            "method": "Levenberg-Marquardt, differences",
+            "training": task,
+            "iterations": len(training.losses) - 1,
+            "losses": [round(loss, 5) for loss in training.losses],
+            "seconds": round(time.perf_counter() - began, 1),
+            "date": date.today().isoformat(),
+            "versions": {"integrodiff": __version__, "numpy": np.__version__},
+        }
+        save_model(replace(training.model(), provenance=provenance), arguments.output)
+
+    train(training, arguments.rounds, arguments.output.with_suffix(".state.json"), task, keep)
+    print("trained on:", json.dumps(psnr(training.model(), found)), flush=True)
+
+
+def start_of(name: str, steps: int | None, settings: Sequence[str]) -> ExplicitModel:
+    """Return the model to begin with, some of whose numbers are others."""
+    loaded: Any = load_model(name)
+    if not isinstance(loaded, ExplicitModel):
+        raise SystemExit(f"{name} has parameters for each noise level; take another model")
+    parameters = loaded.parameters()
+    for setting in settings:
+        key, value = setting.split("=")
+        if key not in parameters:
+            raise SystemExit(f"{name} has no parameter {key}; there are {', '.join(parameters)}")
+        is_sequence = isinstance(parameters[key], list)
+        parameters[key] = [float(value)] if is_sequence else float(value)
+    model = type(loaded).build(parameters, loaded.settings())
+    return model if steps is None else replace(model, steps=steps)
 
 
 if __name__ == "__main__":

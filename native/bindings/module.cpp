@@ -34,6 +34,11 @@ namespace {
 // contrasts, and half of the kernel of the integration scale, which may be empty.
 using TermTuple = std::tuple<int, bool, double, std::vector<double>, std::vector<double>,
                              std::vector<double>, std::vector<double>>;
+// Of a volume the kernel along each axis, or none; then lengths by which derivatives are divided, and
+// shares of twists, in J.
+using Three = std::tuple<double, double, double>;
+using VolumeTermTuple = std::tuple<int, bool, double, std::vector<double>, std::vector<double>,
+                                   std::vector<double>, Taps, Three, Three>;
 // Coupling, flux and contrast slopes of a term, each as [scale][parameter].
 using Table = std::vector<std::vector<double>>;
 using SlopeTuple = std::tuple<Table, Table, Table>;
@@ -425,8 +430,9 @@ class PyVolumeProcess {
     }
 
     std::unique_ptr<PyRun<Real>> start(Volume<Real> image,
-                                       const std::vector<std::vector<TermTuple>> &entries,
-                                       std::size_t steps, double tau, double pull, int threads,
+                                       const std::vector<std::vector<VolumeTermTuple>> &entries,
+                                       std::size_t steps, double tau,
+                                       const std::vector<double> &pulls, int threads,
                                        const std::optional<CellVolume<Real>> &sensitivity,
                                        const std::optional<CellVolume<Real>> &valid) {
         for (int axis = 0; axis < 4; ++axis)
@@ -438,18 +444,41 @@ class PyVolumeProcess {
             if (valid->shape(axis) != image.shape(axis + 1))
                 throw std::invalid_argument("the mask is for volumes of another shape");
         if (valid && fused_) throw std::invalid_argument("masks are for exact evaluation");
-        Schedule schedule = checked_schedule(entries, scales_, steps);
-        for (const std::vector<Term> &terms : schedule)
-            if (terms.size() != 1 || terms[0].order != 1 || !terms[0].integration.empty() ||
-                terms[0].mix != 0)
-                throw std::invalid_argument(
-                    "volumes take one term of order one, without an integration scale or a mix");
+        std::vector<std::vector<TermTuple>> flat;
+        for (const auto &tuples : entries) {
+            flat.emplace_back();
+            for (const VolumeTermTuple &t : tuples)
+                flat.back().push_back({std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t),
+                                       std::get<4>(t), std::get<5>(t), {}});
+        }
+        Schedule schedule = checked_schedule(flat, scales_, steps);
+        for (std::size_t k = 0; k < schedule.size(); ++k) {
+            if (schedule[k].size() != 1 || schedule[k][0].order != 1 || schedule[k][0].mix != 0)
+                throw std::invalid_argument("volumes take one term of order one, without a mix");
+            Term &term = schedule[k][0];
+            const auto &[z, y, x] = std::get<7>(entries[k][0]);
+            const auto &[across_z, across_y, across_x] = std::get<8>(entries[k][0]);
+            const double units[3] = {z, y, x}, twists[3] = {across_z, across_y, across_x};
+            for (int axis = 0; axis < 3; ++axis) {
+                if (!(units[axis] > 0) || !(twists[axis] >= 0 && twists[axis] <= 1))
+                    throw std::invalid_argument("units are positive, shares of twists at most one");
+                term.units[axis] = units[axis];
+                term.twists[axis] = twists[axis];
+            }
+            Taps &integration = term.volume_integration;
+            integration = std::get<6>(entries[k][0]);
+            if (!integration.empty() && integration.size() != 3)
+                throw std::invalid_argument("an integration needs a kernel along each axis");
+            check_kernels(integration, fused_ ? longest_radius + 1 : 1u << 20);
+        }
+        if (pulls.size() != 1 && pulls.size() != steps)
+            throw std::invalid_argument("there must be one fidelity weight, or one for each step");
         return begin_run<Real>(pool_, std::move(schedule), threads, steps, image.size(),
                                [&](Started<Real> &started) {
             const VolumeShape shape{
                 static_cast<Index>(image.shape(0)), static_cast<Index>(image.shape(1)),
                 static_cast<Index>(image.shape(2)), static_cast<Index>(image.shape(3))};
-            const VolumeStart<Real> begun{shape, image.data(), &started.schedule, tau, pull,
+            const VolumeStart<Real> begun{shape, image.data(), &started.schedule, tau, pulls,
                                           sensitivity ? sensitivity->data() : nullptr,
                                           &started.team, &started.memory,
                                           valid ? valid->data() : nullptr};
@@ -500,7 +529,7 @@ void bind(nb::module_ &m, const char *process, const char *volumes, const char *
              nb::arg("fine"), nb::arg("sampling"), nb::arg("coarse"), nb::arg("interpolation"),
              nb::arg("theta"), nb::arg("spacing"), nb::arg("instruction_set") = nb::none())
         .def("start", &PyVolumeProcess<Real>::start, nb::arg("image"), nb::arg("schedule"),
-             nb::arg("steps"), nb::arg("tau"), nb::arg("pull"), nb::arg("threads") = 1,
+             nb::arg("steps"), nb::arg("tau"), nb::arg("pulls"), nb::arg("threads") = 1,
              nb::arg("sensitivity") = nb::none(), nb::arg("valid") = nb::none(),
              nb::keep_alive<0, 1>());
 }

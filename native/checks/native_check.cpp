@@ -235,7 +235,7 @@ Outcome<Real> run_volume(const InstructionSet *isa, VolumeKind kind, const Volum
                          const Real *local, const Real *valid, Buffer<Real> &memory) {
     const VolumeProcess process{{kernels(4), kernels(4), kernels(4)}, 0.15, {2.0, 1.0, 1.3}};
     const FusedVolumeProcess fused = fused_volume(kind == VolumeKind::fused);
-    const VolumeStart<Real> start{s,     image.data(), &schedule, 0.01, 0.01,
+    const VolumeStart<Real> start{s,     image.data(), &schedule, 0.01, {0.01},
                                   local, &executor,    &memory,
                                   kind == VolumeKind::masked ? valid : nullptr};
     const Steps<Real> &with = isa->steps(Real());
@@ -251,8 +251,12 @@ Outcome<Real> run_volume(const InstructionSet *isa, VolumeKind kind, const Volum
 }
 
 template <class Real>
-bool check_volume(const InstructionSet *isa, VolumeKind kind, const VolumeShape &s, bool tensor) {
-    const Schedule schedule{{term_of(1, tensor, 4)}};
+bool check_volume(const InstructionSet *isa, VolumeKind kind, const VolumeShape &s, bool tensor,
+                  bool integrated) {
+    Schedule schedule{{term_of(1, tensor, 4)}};
+    if (integrated) schedule[0][0].twists[0] = 0.5;
+    if (integrated)
+        schedule[0][0].volume_integration = {gaussian(0.5, 0.0), gaussian(1.0, 0.0), gaussian(0.8, 0.0)};
     const Pixels<Real> image = noise<Real>({s.channels * s.slices, s.height, s.width});
     const Pixels<Real> local = plane<Real>((s.slices + 1) * (s.height + 1), s.width + 1);
     Pixels<Real> valid(static_cast<std::size_t>(s.slices * s.height * s.width), Real(1));
@@ -342,8 +346,10 @@ int main(int count, char **arguments) {
             for (const bool tensor : {true, false})
                 for (const VolumeKind kind : {VolumeKind::exact, VolumeKind::masked,
                                               VolumeKind::fused, VolumeKind::thick}) {
-                    good &= check_volume<float>(isa, kind, shape, tensor);
-                    good &= check_volume<double>(isa, kind, shape, tensor);
+                    for (const bool integrated : {false, true}) {
+                        good &= check_volume<float>(isa, kind, shape, tensor, integrated);
+                        good &= check_volume<double>(isa, kind, shape, tensor, integrated);
+                    }
                 }
         good &= check_subnormals<float>(isa);
         good &= check_subnormals<double>(isa);

@@ -83,7 +83,8 @@ struct VolumeStart {
     VolumeShape shape;
     const Real *image;
     const Schedule *schedule;
-    double tau, pull;
+    double tau;
+    std::vector<double> pulls;  // one for all steps, or one for each
     const Real *local;  // factors of J at the cells, or nullptr
     Executor *executor;
     Buffer<Real> *memory;

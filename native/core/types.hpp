@@ -28,6 +28,10 @@ struct Term {
     std::vector<double> contrasts;
     std::vector<double> integration;  // half of the kernel that smooths the coupling; may be empty
     double mix = 0;  // of the other eigenvalue of J that each gets; for tensors
+    // In volumes, along slices, rows and columns: these kernels, or none; the lengths by which
+    // derivatives are divided in J; the shares of the twists across an axis in J.
+    Taps volume_integration = {};
+    double units[3] = {1, 1, 1}, twists[3] = {0, 0, 0};
 };
 
 // The terms of each step; a single entry holds for all steps.

@@ -167,6 +167,36 @@ void smooth_rows(const RowAt &row_at, Index y, Index width, const Kernel<Real> &
     }
 }
 
+// `count` numbers of the sum of rows, each with its tap.
+template <class Real>
+void add_up(const Real *const *rows, const Real *taps, Index radius, Index count, Real *out) {
+    constexpr Index n = lanes<Real>;
+    Index x = 0;
+    for (; x + 4 * n <= count; x += 4 * n) {
+        const Real *row = rows[0] + x;
+        Packed<Real> s0 = taps[0] * load(row), s1 = taps[0] * load(row + n);
+        Packed<Real> s2 = taps[0] * load(row + 2 * n), s3 = taps[0] * load(row + 3 * n);
+        for (Index k = 1; k <= radius; ++k) {
+            row = rows[k] + x;
+            const Packed<Real> tap = broadcast(taps[k]);
+            s0 = multiply_add(tap, load(row), s0);
+            s1 = multiply_add(tap, load(row + n), s1);
+            s2 = multiply_add(tap, load(row + 2 * n), s2);
+            s3 = multiply_add(tap, load(row + 3 * n), s3);
+        }
+        store(out + x, s0);
+        store(out + x + n, s1);
+        store(out + x + 2 * n, s2);
+        store(out + x + 3 * n, s3);
+    }
+    for (; x < count; x += n) {
+        Packed<Real> sum = taps[0] * load(rows[0] + x);
+        for (Index k = 1; k <= radius; ++k)
+            sum = multiply_add(broadcast(taps[k]), load(rows[k] + x), sum);
+        store(out + x, sum);
+    }
+}
+
 // How a row of `width` pixels is continued.
 template <class Real>
 auto by_reflection(Index width) {

@@ -4,7 +4,6 @@
 #include "volume.hpp"
 
 #include "../core/instruction_sets.hpp"
-#include "blur.hpp"
 
 namespace integrodiff {
 namespace INTEGRODIFF_ISA {
@@ -22,8 +21,9 @@ class VolumeRun final : public Run<Real> {
           scales_(static_cast<Index>(process.taps[0].size())),
           theta_(process.theta),
           tau_(static_cast<Real>(start.tau)),
-          pull_(static_cast<Real>(start.pull)),
+          pulls_(start.pulls),
           schedule_(*start.schedule),
+          integration_(schedule_),
           executor_(*start.executor),
           smoothed_(scales_),
           present_(scales_),
@@ -38,9 +38,12 @@ class VolumeRun final : public Run<Real> {
             for (const Kernel<Real> &kernel : kernels_[axis])
                 longest_ = std::max(longest_, kernel.radius);
         }
+        for (int axis = 0; axis < 3; ++axis)
+            longest_ = std::max(longest_, integration_.radius(axis));
         numbers_.reserve(scales_);
         for (Scratch &scratch : scratch_) {
             scratch.pointers.resize(2 * longest_ + 1);
+            scratch.signed_taps.resize(2 * longest_ + 1);
             scratch.rows.resize(4 * scales_ * s_.channels);
         }
         lay_out(*start.memory, [&](Arena<Real> &arena) { take_memory(arena, start); });
@@ -63,6 +66,7 @@ class VolumeRun final : public Run<Real> {
             present_[i] = term.flux_weights[i] != 0;
             numbers_.emplace_back(term.contrasts[i], term.flux_weights[i], theta_, spacing_);
         }
+        if (integration_.used()) integrate(term, step);
         for (Index z = 0; z <= s_.slices + 1; ++z)
             executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
                 if (z > 1) keep_flows(z - 2, first, last);
@@ -70,6 +74,8 @@ class VolumeRun final : public Run<Real> {
                 clear_flows(z, first, last);
                 for (Index y = first; y <= last; ++y) add_fluxes(term, z, y, first, last, worker);
             });
+
+        const Real pull = static_cast<Real>(pull_at(pulls_, step));
 
         // Stage 8: back to the finest scale, and the step itself.
         const Real *total = nullptr;
@@ -84,7 +90,7 @@ class VolumeRun final : public Run<Real> {
                 const Index row = n * stride_;
                 for (Index x = row; x < row + s_.width; ++x) {
                     Real change = total ? change_[x] : Real(0);
-                    if (original_) change = multiply_add(pull_, original_[x] - image_[x], change);
+                    if (original_) change = multiply_add(pull, original_[x] - image_[x], change);
                     image_[x] = multiply_add(tau_, change, image_[x]);
                 }
             }
@@ -103,6 +109,7 @@ class VolumeRun final : public Run<Real> {
         Real *known = nullptr;  // one at the cells of a row whose voxels are all valid
         Real *frame[frame_numbers] = {};
         std::vector<const Real *> pointers, rows;
+        std::vector<Real> signed_taps;
     };
 
     void take_memory(Arena<Real> &arena, const VolumeStart<Real> &start) {
@@ -111,7 +118,7 @@ class VolumeRun final : public Run<Real> {
         const Index rows = s_.channels * s_.slices * s_.height;
         image_ = take(rows);
         change_ = take(rows);
-        if (pull_ != 0) original_ = take(rows);
+        if (pulls_at_all(pulls_)) original_ = take(rows);
         for (Real *&smoothed : smoothed_) smoothed = take(rows);
         if (start.local) local_ = take((s_.slices + 1) * (s_.height + 1));
         if (start.valid) {
@@ -120,9 +127,14 @@ class VolumeRun final : public Run<Real> {
             before_ = take(rows);
         }
         for (Real *&flow : flows_) flow = take(s_.height);
+        if (integration_.used()) {
+            for (Real *&entry : tensor_) entry = take((s_.slices + 1) * (s_.height + 1));
+            if (start.valid) share_ = take((s_.slices + 1) * (s_.height + 1));
+        }
         for (Scratch &scratch : scratch_) {
-            scratch.lines = take(std::max(s_.slices, s_.height));
-            scratch.mixed = arena.take(s_.width + 2 * longest_ + 4 * lanes<Real>, longest_);
+            scratch.lines = take(std::max(s_.slices, s_.height) + 1);
+            const Index around = whole_vectors<Real>(longest_ + 1);
+            scratch.mixed = arena.take(s_.width + around + 6 * lanes<Real>, around);
             scratch.known = arena.take(stride_);
             for (Real *&row : scratch.frame) row = arena.take(stride_);
         }
@@ -254,6 +266,63 @@ class VolumeRun final : public Run<Real> {
         }
     }
 
+    // ---- the integration scale ----
+
+    // The structure tensor of all cells, smoothed. With invalid voxels, also the inverse of the share
+    // of known tensors in each mean.
+    void integrate(const Term &term, std::size_t step) {
+        executor_.pieces(s_.slices + 1, [&](Index z, Index worker) {
+            Scratch &scratch = scratch_[worker];
+            for (Index y = 0; y <= s_.height; ++y) {
+                const Real *known = point_to_rows(z, y, scratch);
+                Real *rows[tensor_entries];
+                for (int n = 0; n < tensor_entries; ++n) rows[n] = cell_row(tensor_[n], z, y);
+                tensor_row(term, scales_, s_.channels, scratch.rows.data(), cell_row(local_, z, y),
+                           known, s_.width, rows);
+                if (known) std::copy(known, known + s_.width + 1, cell_row(share_, z, y));
+            }
+        });
+        for (int n = 0; n < tensor_entries; ++n) integrate_field(tensor_[n], is_odd[n], step);
+        if (!valid_) return;
+        integrate_field(share_, is_odd[0], step);
+        executor_.pieces(s_.slices + 1, [&](Index z, Index worker) {
+            Scratch &scratch = scratch_[worker];
+            for (Index y = 0; y <= s_.height; ++y) {
+                const Real *known = point_to_rows(z, y, scratch);
+                Real *const share = cell_row(share_, z, y);
+                for (Index x = 0; x <= s_.width; ++x) share[x] = known[x] > 0 ? 1 / share[x] : Real(0);
+            }
+        });
+    }
+
+    void integrate_field(Real *field, const bool *odd, std::size_t step) {
+        const Index count = whole_vectors<Real>(s_.width + 1), rows = s_.height + 1;
+        const auto row_of = [&](const Scratch &scratch, Index n) { return scratch.lines + n * stride_; };
+        executor_.pieces(s_.slices + 1, [&](Index z, Index worker) {
+            Scratch &scratch = scratch_[worker];
+            for (Index y = 0; y < rows; ++y)
+                std::copy(cell_row(field, z, y), cell_row(field, z, y) + count, row_of(scratch, y));
+            for (Index y = 0; y < rows; ++y) {
+                smooth_across_cells(
+                    integration_.at(step, 1), y, rows, odd[1],
+                    [&](Index row) { return row_of(scratch, row); }, count, scratch.pointers.data(),
+                    scratch.signed_taps.data(), scratch.mixed);
+                smooth_along_cells(integration_.at(step, 2), s_.width + 1, odd[2], count,
+                                   scratch.mixed, cell_row(field, z, y));
+            }
+        });
+        executor_.pieces(rows, [&](Index y, Index worker) {
+            Scratch &scratch = scratch_[worker];
+            for (Index z = 0; z <= s_.slices; ++z)
+                std::copy(cell_row(field, z, y), cell_row(field, z, y) + count, row_of(scratch, z));
+            for (Index z = 0; z <= s_.slices; ++z)
+                smooth_across_cells(
+                    integration_.at(step, 0), z, s_.slices + 1, odd[0],
+                    [&](Index layer) { return row_of(scratch, layer); }, count,
+                    scratch.pointers.data(), scratch.signed_taps.data(), cell_row(field, z, y));
+        });
+    }
+
     // ---- fluxes ----
 
     // The flow of slice z is collected here while the layers on both of its sides are computed.
@@ -279,22 +348,39 @@ class VolumeRun final : public Run<Real> {
                 }
     }
 
-    // The row of cells between the rows y - 1 and y of the slices z - 1 and z. Only the rows of voxels
-    // from `first` to `last` get its fluxes.
-    void add_fluxes(const Term &term, Index z, Index y, Index first, Index last, Index worker) {
-        Scratch &scratch = scratch_[worker];
+    // Of a field at the cells, if there is one.
+    Real *cell_row(Real *field, Index z, Index y) const {
+        return field ? field + (z * (s_.height + 1) + y) * stride_ : nullptr;
+    }
+
+    // The rows of voxels around the row of cells between the rows y - 1 and y of the slices z - 1 and
+    // z; returns which of these cells have valid voxels alone, or null if all have.
+    const Real *point_to_rows(Index z, Index y, Scratch &scratch) const {
         const Index slices[2] = {reflect(z - 1, s_.slices), reflect(z, s_.slices)};
         const Index rows[2] = {reflect(y - 1, s_.height), reflect(y, s_.height)};
-        const Index planes = scales_ * s_.channels;
-        for (Index n = 0; n < planes; ++n)
+        for (Index n = 0; n < scales_ * s_.channels; ++n)
             for (int k = 0; k < 4; ++k)
                 scratch.rows[4 * n + k] = smoothed_[n / s_.channels] + n % s_.channels * volume_ +
                                           slices[k / 2] * slice_ + rows[k % 2] * stride_;
-        const Real *local = local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
-        const Real *known = valid_ ? scratch.known : nullptr;
-        if (known) find_known(slices, rows, scratch.known);
-        couple_row(term, scales_, s_.channels, scratch.rows.data(), local, known, s_.width,
-                   numbers_[0], scratch.frame);
+        if (!valid_) return nullptr;
+        find_known(slices, rows, scratch.known);
+        return scratch.known;
+    }
+
+    // Fluxes of that row of cells, for the rows of voxels from `first` to `last`.
+    void add_fluxes(const Term &term, Index z, Index y, Index first, Index last, Index worker) {
+        Scratch &scratch = scratch_[worker];
+        const Index planes = scales_ * s_.channels;
+        const Real *known = point_to_rows(z, y, scratch);
+        if (integration_.used()) {
+            const Real *tensor[tensor_entries];
+            for (int n = 0; n < tensor_entries; ++n) tensor[n] = cell_row(tensor_[n], z, y);
+            frame_row(term.tensor, tensor, share_ ? cell_row(share_, z, y) : nullptr, s_.width,
+                      scratch.frame);
+        } else {
+            couple_row(term, scales_, s_.channels, scratch.rows.data(), cell_row(local_, z, y), known,
+                       s_.width, scratch.frame);
+        }
         for (Index n = 0; n < planes; ++n) {
             const Index i = n / s_.channels, c = n % s_.channels;
             if (!present_[i]) continue;
@@ -314,8 +400,10 @@ class VolumeRun final : public Run<Real> {
     const Index stride_, slice_, volume_, scales_;
     const double theta_;
     double spacing_[3];
-    const Real tau_, pull_;
+    const Real tau_;
+    const std::vector<double> pulls_;
     const Schedule &schedule_;
+    const VolumeIntegration<Real> integration_;
     Executor &executor_;
     std::vector<Kernel<Real>> kernels_[3];  // along slices, rows and columns, for each scale
     Index longest_ = 0;
@@ -323,6 +411,8 @@ class VolumeRun final : public Run<Real> {
     Real *image_ = nullptr, *original_ = nullptr, *change_ = nullptr, *local_ = nullptr;
     // Of a volume with invalid voxels: one at the valid ones, and polynomials of the walk.
     Real *valid_ = nullptr, *here_ = nullptr, *before_ = nullptr;
+    // Of the integration: entries of the structure tensor, and the inverse share of known ones.
+    Real *tensor_[tensor_entries] = {}, *share_ = nullptr;
     std::vector<Real *> smoothed_;  // of each scale
     std::vector<bool> present_;     // scales that have a flow
     std::vector<Real *> flows_;     // of two slices, for each scale and channel

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../simd/exponential.hpp"
+#include "blur.hpp"
 
 namespace integrodiff {
 namespace INTEGRODIFF_ISA {
@@ -66,6 +67,19 @@ struct Symmetric {
         yy = multiply_add(y, cell.y, yy);
         yz = multiply_add(y, cell.z, yz);
         zz = multiply_add(weight * cell.z, cell.z, zz);
+    }
+
+    // The twists across slices, rows and columns.
+    void add_twists(const VolumeCell<Real> &cell, Real weight, const Real *shares) {
+        const V z = weight * shares[0] * cell.xz, y = weight * shares[1] * cell.xy;
+        const V x = weight * shares[2] * cell.xy;
+        xx = multiply_add(z, cell.xz, multiply_add(y, cell.xy, xx));
+        xy = multiply_add(z, cell.yz, xy);
+        xz = multiply_add(y, cell.yz, xz);
+        yy = multiply_add(weight * shares[0] * cell.yz, cell.yz, multiply_add(x, cell.xy, yy));
+        yz = multiply_add(x, cell.xz, yz);
+        zz = multiply_add(weight * shares[1] * cell.yz, cell.yz,
+                          multiply_add(weight * shares[2] * cell.xz, cell.xz, zz));
     }
 };
 
@@ -273,13 +287,35 @@ void volume_flux_row(const Real *const *rows, Real *const *frame, const Real *kn
     }
 }
 
-// The structure tensor of a row of cells, and its frame. `rows` has four rows of voxels for each
-// scale and channel; `local` has factors of J, `known` is zero at the cells that are left out, and both
-// may be null.
+// What the structure tensor of a step needs: factors of its entries, and shares of twists.
 template <class Real>
-void couple_row(const Term &term, Index scales, Index channels, const Real *const *rows,
-                const Real *local, const Real *known, Index width, const VolumeNumbers<Real> &h,
-                Real *const *frame) {
+struct CouplingNumbers {
+    Real xx, xy, xz, yy, yz, zz;
+    Real twists[3];
+    bool twisted = false;
+
+    explicit CouplingNumbers(const Term &term)
+        : xx(static_cast<Real>(1 / (term.units[2] * term.units[2]))),
+          xy(static_cast<Real>(1 / (term.units[2] * term.units[1]))),
+          xz(static_cast<Real>(1 / (term.units[2] * term.units[0]))),
+          yy(static_cast<Real>(1 / (term.units[1] * term.units[1]))),
+          yz(static_cast<Real>(1 / (term.units[1] * term.units[0]))),
+          zz(static_cast<Real>(1 / (term.units[0] * term.units[0]))) {
+        for (int axis = 0; axis < 3; ++axis) {
+            twists[axis] = static_cast<Real>(term.twists[axis]);
+            twisted = twisted || twists[axis] != 0;
+        }
+    }
+};
+
+// The structure tensor of a row of cells: `emit(j, x)` gets that of a vector of them. `rows` has four
+// rows of voxels for each scale and channel; `local` has factors of J, `known` is zero at the cells
+// that are left out, and both may be null.
+template <class Real, class Emit>
+inline void structure_row(const Term &term, Index scales, Index channels, const Real *const *rows,
+                          const Real *local, const Real *known, Index width,
+                          const Emit &emit) {
+    const CouplingNumbers<Real> h(term);
     // The coefficients are four times too large.
     const Real share = static_cast<Real>(1.0 / static_cast<double>(16 * channels));
     for (Index x = 0; x <= width; x += lanes<Real>) {
@@ -288,14 +324,125 @@ void couple_row(const Term &term, Index scales, Index channels, const Real *cons
             const Real weight = static_cast<Real>(term.coupling_weights[i]);
             if (weight == 0) continue;
             for (Index n = i * channels; n < (i + 1) * channels; ++n)
-                j.add(VolumeCell<Real>(rows + 4 * n, x), weight);
+            {
+                const VolumeCell<Real> cell(rows + 4 * n, x);
+                j.add(cell, weight);
+                if (h.twisted) j.add_twists(cell, weight, h.twists);
+            }
         }
         Packed<Real> factor = local ? share * load(local + x) : broadcast(share);
         if (known) factor *= load(known + x);
         j.xx *= h.xx * factor, j.xy *= h.xy * factor, j.xz *= h.xz * factor;
         j.yy *= h.yy * factor, j.yz *= h.yz * factor, j.zz *= h.zz * factor;
-        store_frame(j, term.tensor, frame, x);
+        emit(j, x);
     }
+}
+
+// The frame of the structure tensor of a row of cells.
+template <class Real>
+void couple_row(const Term &term, Index scales, Index channels, const Real *const *rows,
+                const Real *local, const Real *known, Index width, Real *const *frame) {
+    structure_row(term, scales, channels, rows, local, known, width,
+                  [&](const Symmetric<Real> &j, Index x) { store_frame(j, term.tensor, frame, x); });
+}
+
+// ---- the integration scale ----
+
+// Entries xx, xy, xz, yy, yz and zz, and which of them change their sign across the borders of slices,
+// rows and columns.
+constexpr int tensor_entries = 6;
+constexpr bool is_odd[tensor_entries][3] = {{false, false, false}, {false, true, true},
+                                            {true, false, true},   {false, false, false},
+                                            {true, true, false},   {false, false, false}};
+
+// The same in rows for each entry, to be smoothed.
+template <class Real>
+void tensor_row(const Term &term, Index scales, Index channels, const Real *const *rows,
+                const Real *local, const Real *known, Index width, Real *const *tensor) {
+    structure_row(term, scales, channels, rows, local, known, width,
+                  [&](const Symmetric<Real> &j, Index x) {
+                      store(tensor[0] + x, j.xx);
+                      store(tensor[1] + x, j.xy);
+                      store(tensor[2] + x, j.xz);
+                      store(tensor[3] + x, j.yy);
+                      store(tensor[4] + x, j.yz);
+                      store(tensor[5] + x, j.zz);
+                  });
+}
+
+// The frame of tensors in rows; `factor` may be null.
+template <class Real>
+void frame_row(bool is_tensor, const Real *const *tensor, const Real *factor, Index width,
+               Real *const *frame) {
+    for (Index x = 0; x <= width; x += lanes<Real>) {
+        Symmetric<Real> j;
+        Packed<Real> *const entries[tensor_entries] = {&j.xx, &j.xy, &j.xz, &j.yy, &j.yz, &j.zz};
+        for (int n = 0; n < tensor_entries; ++n) {
+            *entries[n] = load(tensor[n] + x);
+            if (factor) *entries[n] *= load(factor + x);
+        }
+        store_frame(j, is_tensor, frame, x);
+    }
+}
+
+// Kernels along slices, rows and columns of the integration of each entry of a schedule. One without
+// integration has kernels of one tap.
+template <class Real>
+class VolumeIntegration {
+  public:
+    explicit VolumeIntegration(const Schedule &schedule) {
+        for (const std::vector<Term> &terms : schedule) {
+            used_ = used_ || !terms[0].volume_integration.empty();
+            for (int axis = 0; axis < 3; ++axis) {
+                const Taps &taps = terms[0].volume_integration;
+                kernels_.emplace_back(taps.empty() ? std::vector<double>{1.0} : taps[axis]);
+                radius_[axis] = std::max(radius_[axis], kernels_.back().radius);
+            }
+        }
+    }
+
+    bool used() const { return used_; }
+
+    // The largest of all entries.
+    Index radius(int axis) const { return radius_[axis]; }
+
+    const Kernel<Real> &at(std::size_t step, int axis) const {
+        return kernels_[kernels_.size() == 3 ? axis : 3 * step + axis];
+    }
+
+  private:
+    bool used_ = false;
+    Index radius_[3] = {0, 0, 0};
+    std::vector<Kernel<Real>> kernels_;
+};
+
+// Sum of the rows of cells around one, which are `row_at(index)` and continue by reflection about the
+// outermost. `rows` and `taps` are for 2 radius + 1 of them.
+template <class Real, class RowAt>
+void smooth_across_cells(const Kernel<Real> &kernel, Index at, Index size, bool odd,
+                         const RowAt &row_at, Index count, const Real **rows, Real *taps, Real *out) {
+    for (Index k = -kernel.radius; k <= kernel.radius; ++k) {
+        const Reflected from = reflect_field(at + k, size, true);
+        const Real tap = kernel.taps[k < 0 ? -k : k];
+        rows[k + kernel.radius] = row_at(from.index);
+        taps[k + kernel.radius] = from.flipped && odd ? -tap : tap;
+    }
+    add_up(rows, taps, 2 * kernel.radius, count, out);
+}
+
+// The same along a row with margins, which are filled.
+template <class Real>
+void smooth_along_cells(const Kernel<Real> &kernel, Index size, bool odd, Index count, Real *row,
+                        Real *out) {
+    const auto continued = [&](Index x) {
+        const Reflected from = reflect_field(x, size, true);
+        return from.flipped && odd ? -row[from.index] : row[from.index];
+    };
+    for (Index x = 1; x <= kernel.radius; ++x) {
+        row[-x] = continued(-x);
+        row[size - 1 + x] = continued(size - 1 + x);
+    }
+    correlate_along(row, kernel.taps.data(), kernel.radius, count, out);
 }
 
 }  // namespace INTEGRODIFF_ISA

@@ -22,36 +22,6 @@ struct Axis {
     Index first_sample(Index voxel) const { return halved ? (voxel + 1) / 2 : voxel; }
 };
 
-// `count` numbers of the sum of rows, each with its tap.
-template <class Real>
-void add_up(const Real *const *rows, const Real *taps, Index radius, Index count, Real *out) {
-    constexpr Index n = lanes<Real>;
-    Index x = 0;
-    for (; x + 4 * n <= count; x += 4 * n) {
-        const Real *row = rows[0] + x;
-        Packed<Real> s0 = taps[0] * load(row), s1 = taps[0] * load(row + n);
-        Packed<Real> s2 = taps[0] * load(row + 2 * n), s3 = taps[0] * load(row + 3 * n);
-        for (Index k = 1; k <= radius; ++k) {
-            row = rows[k] + x;
-            const Packed<Real> tap = broadcast(taps[k]);
-            s0 = multiply_add(tap, load(row), s0);
-            s1 = multiply_add(tap, load(row + n), s1);
-            s2 = multiply_add(tap, load(row + 2 * n), s2);
-            s3 = multiply_add(tap, load(row + 3 * n), s3);
-        }
-        store(out + x, s0);
-        store(out + x + n, s1);
-        store(out + x + 2 * n, s2);
-        store(out + x + 3 * n, s3);
-    }
-    for (; x < count; x += n) {
-        Packed<Real> sum = taps[0] * load(rows[0] + x);
-        for (Index k = 1; k <= radius; ++k)
-            sum = multiply_add(broadcast(taps[k]), load(rows[k] + x), sum);
-        store(out + x, sum);
-    }
-}
-
 template <class Real>
 class FusedVolumeRun final : public Run<Real> {
   public:
@@ -70,8 +40,12 @@ class FusedVolumeRun final : public Run<Real> {
           coarse_(static_cast<Index>(process.coarse[0].size())),
           theta_(process.theta),
           tau_(static_cast<Real>(start.tau)),
-          pull_(static_cast<Real>(start.pull)),
+          pulls_(start.pulls),
           schedule_(*start.schedule),
+          integration_(schedule_),
+          // A layer of cells is ready for its fluxes that many slices after its structure tensor.
+          delay_(integration_.used() ? integration_.radius(0) + 2 : 0),
+          kept_slices_(3 + delay_),
           executor_(*start.executor),
           smoothed_(fine_ + coarse_),
           flows_(fine_ + coarse_),
@@ -109,13 +83,15 @@ class FusedVolumeRun final : public Run<Real> {
     }
 
     void advance(std::size_t step) override {
+        step_ = step;
+        pull_ = static_cast<Real>(pull_at(pulls_, step));
         term_ = &terms_at(schedule_, step)[0];
         numbers_.clear();
         for (Index i = 0; i < fine_ + coarse_; ++i)
             numbers_.emplace_back(term_->contrasts[i], term_->flux_weights[i], theta_, spacing_);
         if (coarse_) to_coarse_scales();
         // At the same time, each of the stages at a slice that nobody else needs then.
-        for (Index t = 0; t < s_.slices + reach_[0] + 3; ++t)
+        for (Index t = 0; t < s_.slices + reach_[0] + 3 + delay_; ++t)
             executor_.rows(s_.height, [&](Index first, Index last, Index worker) {
                 tick(t, first, last, scratch_[worker]);
             });
@@ -133,6 +109,8 @@ class FusedVolumeRun final : public Run<Real> {
         Real *mixed, *row;          // with margins
         Real *slice, *lines;        // all rows of a slice, or all slices of a coarse row
         Real *frame[frame_numbers];
+        Real *tensor[tensor_entries];
+        Real signed_taps[2 * longest_radius + 1];
         std::vector<Real *> rings;      // for each fine scale, rows that are smoothed across slices
         std::vector<Real *> flow_rows;  // for each fine scale, a row that is smoothed in its slice
         std::vector<Real *> pairs;      // sums of rows of two slices at the same distance
@@ -144,14 +122,18 @@ class FusedVolumeRun final : public Run<Real> {
         const Index numbers = s_.channels * s_.slices * s_.height * s_.width;
         const Index spare = 4 * lanes<Real>;  // whole vectors that begin in the last row
         image_ = arena.take(numbers + spare);
-        if (pull_ != 0) original_ = arena.take(numbers + spare);
+        if (pulls_at_all(pulls_)) original_ = arena.take(numbers + spare);
         if (start.local) local_ = arena.take((s_.slices + 1) * (s_.height + 1) * stride_ + spare);
         Real *const begin = arena.take(0);
         // A vector before the first row: cells look at the voxels on their left.
         const auto take = [&](Index count) { return arena.take(count + spare, lanes<Real>); };
-        for (Real *&smoothed : smoothed_) smoothed = take(3 * kept_);
+        for (Real *&smoothed : smoothed_) smoothed = take(kept_slices_ * kept_);
         for (Real *&flow : flows_) flow = take(3 * kept_);
         sums_ = take(sum_slices_ * s_.channels * slice_);
+        if (integration_.used()) {
+            tensors_ = take(2 * tensor_entries * layer());
+            integrated_ = take(integrated_layers() * tensor_entries * layer());
+        }
         if (coarse_) {
             sampled_ = arena.take(s_.channels * coarse_volume_ + spare);
             for (Real *&smoothed : coarse_smoothed_)
@@ -168,6 +150,8 @@ class FusedVolumeRun final : public Run<Real> {
             }
             for (Real *&pair : scratch.pairs) pair = take_rows(arena, s_.width);
             for (Real *&row : scratch.frame) row = arena.take(stride_ + spare);
+            for (Real *&row : scratch.tensor)
+                row = integration_.used() ? arena.take(stride_ + spare) : nullptr;
             if (!coarse_) continue;
             scratch.slice = arena.take(slice_ + spare);
             scratch.lines = arena.take(axes_[0].coarse() * coarse_stride_ + spare);
@@ -182,18 +166,24 @@ class FusedVolumeRun final : public Run<Real> {
 
     // Everything that can be done for the rows from `first` to `last`, from what is there since the
     // tick before: slice t at all scales, the layer of cells before slice t - 1, the way back of the
-    // flow of slice t - 3, and the slice that no other flow reaches any more.
+    // flow of slice t - 3, and the slice that no other flow reaches any more. With an integration
+    // scale, the structure tensor of that layer, which the next tick smooths in its slice; fluxes
+    // and all that follows wait for the layers that are averaged.
     void tick(Index t, Index first, Index last, Scratch &scratch) {
-        const Index done = t - 3 - reach_[0];
         if (t < s_.slices) {
             smooth(t, first, last, scratch);
             for (Index i = 0; i < coarse_; ++i) interpolate(i, t, first, last, scratch);
         }
-        if (t >= 1 && t <= s_.slices + 1) add_layer(t - 1, first, last, scratch);
-        if (t >= 3 && t < s_.slices + 3) {
-            add_to_sums(t - 3, first, last, scratch);
+        if (integration_.used()) {
+            if (t >= 1 && t <= s_.slices + 1) find_tensors(t - 1, first, last, scratch);
+            if (t >= 2 && t <= s_.slices + 2) smooth_tensors(t - 2, first, last, scratch);
+        }
+        const Index later = t - delay_, done = later - 3 - reach_[0];
+        if (later >= 1 && later <= s_.slices + 1) add_layer(later - 1, first, last, scratch);
+        if (later >= 3 && later < s_.slices + 3) {
+            add_to_sums(later - 3, first, last, scratch);
             for (Index i = 0; i < coarse_; ++i)
-                if (has_flow(fine_ + i)) add_to_samples(i, t - 3, first, last, scratch);
+                if (has_flow(fine_ + i)) add_to_samples(i, later - 3, first, last, scratch);
         }
         if (done >= 0 && done < s_.slices) finish(done, first, last);
     }
@@ -206,10 +196,31 @@ class FusedVolumeRun final : public Run<Real> {
         return image_ + ((channel * s_.slices + z) * s_.height + y) * s_.width;
     }
 
-    // Of a smoothed slice or of its flow; three of them are kept. Whoever reads whole vectors of one,
-    // beyond its last row, does not meet who writes the next.
-    Real *kept_row(Real *slices, Index channel, Index z, Index y) const {
-        return slices + (z % 3) * kept_ + channel * slice_ + y * stride_;
+    // Of a smoothed slice. Whoever reads whole vectors of one, beyond its last row, does not meet who
+    // writes the next.
+    Real *smoothed_row(Index scale, Index channel, Index z, Index y) const {
+        return smoothed_[scale] + (z % kept_slices_) * kept_ + channel * slice_ + y * stride_;
+    }
+
+    // Of its flow; three of them are kept.
+    Real *flow_row(Index scale, Index channel, Index z, Index y) const {
+        return flows_[scale] + (z % 3) * kept_ + channel * slice_ + y * stride_;
+    }
+
+    // Numbers of a layer of cells.
+    Index layer() const { return (s_.height + 1) * stride_ + lanes<Real>; }
+
+    // Layers that are averaged, and the one that is made at the same time.
+    Index integrated_layers() const { return 2 * integration_.radius(0) + 2; }
+
+    // Of the structure tensor, as it is found and smoothed in its slice.
+    Real *tensor_row_at(int entry, Index z, Index y) const {
+        return tensors_ + (z % 2 * tensor_entries + entry) * layer() + y * stride_;
+    }
+
+    Real *integrated_row(int entry, Index z, Index y) const {
+        return integrated_ + (z % integrated_layers() * tensor_entries + entry) * layer() +
+               y * stride_;
     }
 
     Real *sum_row(Index channel, Index z, Index y) const {
@@ -234,7 +245,7 @@ class FusedVolumeRun final : public Run<Real> {
                     if (row < first || row >= last) continue;
                     for (Index k = -radius; k <= radius; ++k)
                         scratch.pointers[k + radius] = ring_row(i, reflect(row + k, s_.height), scratch);
-                    Real *const out = kept_row(smoothed_[i], c, z, row);
+                    Real *const out = smoothed_row(i, c, z, row);
                     smooth_in_slice(i, scratch, out);
                     reflect_margins(out, s_.width, 1);
                 }
@@ -291,7 +302,7 @@ class FusedVolumeRun final : public Run<Real> {
                     const Index radius = kernels_[1][i].radius;
                     for (Index k = -radius; k <= radius; ++k)
                         scratch.pointers[k + radius] =
-                            kept_row(flows_[i], c, z, reflect(y + k, s_.height));
+                            flow_row(i, c, z, reflect(y + k, s_.height));
                     smooth_in_slice(i, scratch, scratch.flow_rows[i]);
                 }
                 for (Index k = 0; k <= reach_[0]; ++k) {
@@ -339,20 +350,17 @@ class FusedVolumeRun final : public Run<Real> {
         const Index scales = fine_ + coarse_, planes = scales * s_.channels;
         if (z < s_.slices)
             for (Index n = 0; n < planes; ++n) {
-                Real *const flow = kept_row(flows_[n / s_.channels], n % s_.channels, z, 0);
+                Real *const flow = flow_row(n / s_.channels, n % s_.channels, z, 0);
                 std::fill(flow + first * stride_, flow + (last - 1) * stride_ +
                           whole_vectors<Real>(s_.width), Real(0));
             }
-        const Index slices[2] = {reflect(z - 1, s_.slices), reflect(z, s_.slices)};
         for (Index y = first; y <= last; ++y) {
-            const Index rows[2] = {reflect(y - 1, s_.height), reflect(y, s_.height)};
-            for (Index n = 0; n < planes; ++n)
-                for (int k = 0; k < 4; ++k)
-                    scratch.rows[4 * n + k] = kept_row(smoothed_[n / s_.channels], n % s_.channels,
-                                                       slices[k / 2], rows[k % 2]);
-            const Real *local = local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
-            couple_row<Real>(*term_, scales, s_.channels, scratch.rows.data(), local, nullptr,
-                             s_.width, numbers_[0], scratch.frame);
+            point_to_rows(z, y, scratch);
+            if (integration_.used())
+                frame_of_integrated(z, y, scratch);
+            else
+                couple_row<Real>(*term_, scales, s_.channels, scratch.rows.data(), local_row(z, y),
+                                 nullptr, s_.width, scratch.frame);
             for (Index n = 0; n < planes; ++n) {
                 const Index i = n / s_.channels;
                 if (!has_flow(i)) continue;
@@ -360,7 +368,7 @@ class FusedVolumeRun final : public Run<Real> {
                 for (int k = 0; k < 4; ++k) {
                     const Index slice = z - 1 + k / 2, row = y - 1 + k % 2;
                     const bool mine = slice >= 0 && slice < s_.slices && row >= first && row < last;
-                    flows[k] = mine ? kept_row(flows_[i], n % s_.channels, slice, row) : nullptr;
+                    flows[k] = mine ? flow_row(i, n % s_.channels, slice, row) : nullptr;
                 }
                 const auto fluxes = term_->tensor ? volume_flux_row<Real, true, Accuracy::shortcut>
                                                   : volume_flux_row<Real, false, Accuracy::shortcut>;
@@ -368,6 +376,61 @@ class FusedVolumeRun final : public Run<Real> {
                        flows);
             }
         }
+    }
+
+    // The rows of voxels around the row of cells between the rows y - 1 and y of slices z - 1 and z.
+    void point_to_rows(Index z, Index y, Scratch &scratch) const {
+        const Index slices[2] = {reflect(z - 1, s_.slices), reflect(z, s_.slices)};
+        const Index rows[2] = {reflect(y - 1, s_.height), reflect(y, s_.height)};
+        for (Index n = 0; n < (fine_ + coarse_) * s_.channels; ++n)
+            for (int k = 0; k < 4; ++k)
+                scratch.rows[4 * n + k] =
+                    smoothed_row(n / s_.channels, n % s_.channels, slices[k / 2], rows[k % 2]);
+    }
+
+    const Real *local_row(Index z, Index y) const {
+        return local_ ? local_ + (z * (s_.height + 1) + y) * stride_ : nullptr;
+    }
+
+    // ---- the integration scale ----
+
+    // Rows of cells that belong to rows of voxels: the last row of all has no voxels of its own.
+    Index last_of_cells(Index last) const { return last == s_.height ? last + 1 : last; }
+
+    void find_tensors(Index z, Index first, Index last, Scratch &scratch) {
+        for (Index y = first; y < last_of_cells(last); ++y) {
+            point_to_rows(z, y, scratch);
+            Real *rows[tensor_entries];
+            for (int n = 0; n < tensor_entries; ++n) rows[n] = tensor_row_at(n, z, y);
+            tensor_row<Real>(*term_, fine_ + coarse_, s_.channels, scratch.rows.data(),
+                             local_row(z, y), nullptr, s_.width, rows);
+        }
+    }
+
+    // Along columns and rows.
+    void smooth_tensors(Index z, Index first, Index last, Scratch &scratch) {
+        const Index count = whole_vectors<Real>(s_.width + 1);
+        const Kernel<Real> &across = integration_.at(step_, 1), &along = integration_.at(step_, 2);
+        for (Index y = first; y < last_of_cells(last); ++y)
+            for (int n = 0; n < tensor_entries; ++n) {
+                smooth_across_cells(
+                    across, y, s_.height + 1, is_odd[n][1],
+                    [&](Index row) { return tensor_row_at(n, z, row); }, count, scratch.pointers,
+                    scratch.signed_taps, scratch.mixed);
+                smooth_along_cells(along, s_.width + 1, is_odd[n][2], count, scratch.mixed,
+                                   integrated_row(n, z, y));
+            }
+    }
+
+    // Across slices, and the frame.
+    void frame_of_integrated(Index z, Index y, Scratch &scratch) {
+        const Index count = whole_vectors<Real>(s_.width + 1);
+        for (int n = 0; n < tensor_entries; ++n)
+            smooth_across_cells(
+                integration_.at(step_, 0), z, s_.slices + 1, is_odd[n][0],
+                [&](Index layer) { return integrated_row(n, layer, y); }, count, scratch.pointers,
+                scratch.signed_taps, scratch.tensor[n]);
+        frame_row<Real>(term_->tensor, scratch.tensor, nullptr, s_.width, scratch.frame);
     }
 
     // ---- the coarse grid ----
@@ -462,7 +525,7 @@ class FusedVolumeRun final : public Run<Real> {
         for (Index c = 0; c < s_.channels; ++c)
             spread(coarse_smoothed_[i], interpolation_, c, z, first, last, scratch,
                    [&](Index y, const Real *row) {
-                       Real *const out = kept_row(smoothed_[fine_ + i], c, z, y);
+                       Real *const out = smoothed_row(fine_ + i, c, z, y);
                        std::copy(row, row + s_.width, out);
                        reflect_margins(out, s_.width, 1);
                    });
@@ -474,7 +537,7 @@ class FusedVolumeRun final : public Run<Real> {
         for (Index c = 0; c < s_.channels; ++c)
             for (Index y = axes_[1].first_sample(first); y < to; ++y) {
                 const Real *samples = gather(
-                    [&](Index row) -> const Real * { return kept_row(flows_[fine_ + i], c, z, row); },
+                    [&](Index row) -> const Real * { return flow_row(fine_ + i, c, z, row); },
                     interpolation_, y, scratch);
                 for (Index k = 0; k < (axes_[0].halved ? interpolation_[0].size() : 1); ++k) {
                     Index at = z;
@@ -565,16 +628,22 @@ class FusedVolumeRun final : public Run<Real> {
     const Index fine_, coarse_;
     const double theta_;
     double spacing_[3];
-    const Real tau_, pull_;
+    const Real tau_;
+    const std::vector<double> pulls_;
     const Schedule &schedule_;
+    const VolumeIntegration<Real> integration_;
+    const Index delay_, kept_slices_;
     Executor &executor_;
     std::vector<Kernel<Real>> kernels_[3], coarse_kernels_[3];  // along slices, rows and columns
     std::vector<HalfKernel<Real>> sampling_, interpolation_;    // along each axis that is halved
     Index reach_[2] = {0, 0};  // of the fine kernels, in slices and in rows
     Index sum_slices_ = 0;
+    std::size_t step_ = 0;
     const Term *term_ = nullptr;
+    Real pull_ = 0;
     Real *image_ = nullptr, *original_ = nullptr, *local_ = nullptr;
-    std::vector<Real *> smoothed_, flows_;  // three slices of each scale
+    std::vector<Real *> smoothed_, flows_;  // some slices of each scale
+    Real *tensors_ = nullptr, *integrated_ = nullptr;  // some layers of cells
     Real *sums_ = nullptr;                  // of the flows of all fine scales, in slices to be finished
     Real *sampled_ = nullptr;
     std::vector<Real *> coarse_smoothed_, coarse_flows_;

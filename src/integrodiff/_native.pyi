@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 _Term = tuple[int, bool, float, Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
 _Schedule = Sequence[Sequence[_Term]]
 _Kernels = Sequence[Sequence[float]]
+# The last are taps of the integration scale along slices, rows and columns, or none, and for the
+# structure tensor lengths along these axes and shares of twists.
+_Three = tuple[float, float, float]
+_VolumeTerm = tuple[
+    int,
+    bool,
+    float,
+    Sequence[float],
+    Sequence[float],
+    Sequence[float],
+    _Kernels,
+    _Three,
+    _Three,
+]
+_VolumeSchedule = Sequence[Sequence[_VolumeTerm]]
 _Table = Sequence[Sequence[float]]
 _Slopes = Sequence[Sequence[tuple[_Table, _Table, _Table]]]
 
@@ -140,10 +155,10 @@ class VolumeProcessFloat32:
     def start(
         self,
         image: NDArray[np.float32],
-        schedule: _Schedule,
+        schedule: _VolumeSchedule,
         steps: int,
         tau: float,
-        pull: float,
+        pulls: Sequence[float],
         threads: int = 1,
         sensitivity: NDArray[np.float32] | None = None,
         valid: NDArray[np.float32] | None = None,
@@ -172,10 +187,10 @@ class VolumeProcessFloat64:
     def start(
         self,
         image: NDArray[np.float64],
-        schedule: _Schedule,
+        schedule: _VolumeSchedule,
         steps: int,
         tau: float,
-        pull: float,
+        pulls: Sequence[float],
         threads: int = 1,
         sensitivity: NDArray[np.float64] | None = None,
         valid: NDArray[np.float64] | None = None,

@@ -16,6 +16,7 @@ from integrodiff.engines import ENGINES
 from integrodiff.engines.certificate import stable_volume_step_with_shortcuts, volume_blurs
 from integrodiff.engines.native import NativeVolumeProcess
 from integrodiff.engines.shortcuts import volume_shortcuts
+from integrodiff.models import CompactTensorDiffusion, SharedLaws
 from integrodiff.stages import Evolution, Exponential, stable_step
 
 NATIVE, NUMPY = ENGINES["native"], ENGINES["numpy"]
@@ -35,8 +36,26 @@ WIDE = IAD(  # all scales with much weight, four of them on the coarse grid
     tau=0.05,
     scales=ScaleGrid(count=8, smallest=0.3, largest=9.0),
 )
+INTEGRATED = CompactTensorDiffusion(  # in volumes, a law with an integration scale
+    law=SharedLaws(
+        strengths=(1.0,),
+        exponent=0.3,
+        decay=0.15,
+        contrasts=(0.25,),
+        contrast_exponent=0.8,
+        integration_scales=(1.0,),
+        integration_exponent=0.3,
+    ),
+    scales=PLUS.scales,
+    contrast_growth=0.7,
+    exponent_drift=2.0,
+    tau=1.0,
+    steps=6,
+    theta=0.15,
+)
 MODELS: dict[str, Any] = {
     "iad-plus-volume": PLUS,
+    "integrated": INTEGRATED,
     "wide": WIDE,
     "pulled": replace(PLUS, pull=0.02),
     "eed": load_model("eed"),
@@ -80,7 +99,7 @@ def test_deviation_from_the_reference(name: str, spacing: Spacing) -> None:
     "shape",
     [(1, 1, 1, 1), (1, 1, 1, 9), (1, 8, 1, 1), (2, 2, 3, 1), (2, 25, 17, 20), (1, 3, 50, 16)],
 )
-@pytest.mark.parametrize("name", ["iad-plus-volume", "wide"])
+@pytest.mark.parametrize("name", ["iad-plus-volume", "integrated", "wide"])
 def test_all_shapes_and_threads(name: str, shape: tuple[int, ...]) -> None:
     volume, evolution = scene(shape), evolution_of(MODELS[name])
     found = NATIVE.evolve(volume, evolution, threads=1)
@@ -91,13 +110,22 @@ def test_all_shapes_and_threads(name: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("instructions", ENGINES["native"].instruction_sets())  # type: ignore[attr-defined]
 def test_every_instruction_set(instructions: str) -> None:
-    volume, evolution = scene((1, 9, 14, 21)), evolution_of(PLUS)
-    process = NativeVolumeProcess(evolution, exact=False, threads=1, instruction_set=instructions)
-    np.testing.assert_allclose(process(volume), NATIVE.evolve(volume, evolution), atol=1e-3)
+    volume, evolution = scene((1, 9, 14, 21)), evolution_of(INTEGRATED)
+    for exact, precision, tolerance in (
+        (False, np.float32, 0.05),
+        (True, np.float32, 0.01),
+        (True, np.float64, 1e-8),
+    ):
+        process = NativeVolumeProcess(
+            evolution, exact=exact, threads=1, instruction_set=instructions
+        )
+        found = process(volume.astype(precision))
+        assert np.abs(found - NUMPY.evolve(volume, evolution)).max() < tolerance
 
 
-def test_noise_that_is_not_the_same_everywhere() -> None:
-    volume, evolution = scene((1, 9, 12, 20)), evolution_of(PLUS)
+@pytest.mark.parametrize("name", ["iad-plus-volume", "integrated"])
+def test_noise_that_is_not_the_same_everywhere(name: str) -> None:
+    volume, evolution = scene((1, 9, 12, 20)), evolution_of(MODELS[name])
     levels = 2.0 ** np.random.default_rng(7).uniform(-1, 1, volume.shape[1:])
     for relative in (levels, levels[0]):
         expected = NUMPY.evolve(volume, evolution, relative_noise=relative)
@@ -108,9 +136,14 @@ def test_noise_that_is_not_the_same_everywhere() -> None:
 @pytest.mark.parametrize("side", [128, 192])
 def test_memory(side: int) -> None:
     """At most 16 bytes for each voxel; the float32 volume is four of them."""
-    process = NativeVolumeProcess(evolution_of(PLUS), exact=False, threads=2)
-    run = process._start_one(np.zeros((1, side, side, side), np.float32))
-    assert run.bytes / side**3 < 16
+    for model in (PLUS, INTEGRATED):
+        evolution, shape = evolution_of(model), (1, side, side, side)
+        process = NativeVolumeProcess(evolution, exact=False, threads=2)
+        run = process._start_one(np.zeros(shape, np.float32))
+        assert run.bytes / side**3 < 16
+        counted = NATIVE.volume_bytes(evolution, shape, np.dtype(np.float32), threads=2)
+        assert counted is not None
+        assert 1 <= counted / run.bytes < 1.15
 
 
 # ---- the bound ----
@@ -177,7 +210,7 @@ shapes = st.tuples(*(st.integers(1, 9) for _ in range(3)))
     shape=shapes,
     seed=st.integers(0, 2**16),
     spacing=st.sampled_from(SPACINGS),
-    name=st.sampled_from(["iad-plus-volume", "wide"]),
+    name=st.sampled_from(["iad-plus-volume", "integrated", "wide"]),
     size=st.sampled_from([1.0, 1e3]),
 )
 @settings(max_examples=40, deadline=None)
@@ -207,7 +240,7 @@ def some_mask(shape: tuple[int, ...], seed: int = 0, share: float = 0.1) -> NDAr
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 2), (1, 1, 6, 7), (2, 7, 6, 17), (1, 5, 1, 9)])
 @pytest.mark.parametrize("spacing", SPACINGS[:2])
-@pytest.mark.parametrize("name", ["iad-plus-volume", "eed"])
+@pytest.mark.parametrize("name", ["iad-plus-volume", "integrated", "eed"])
 def test_masks(name: str, spacing: Spacing, shape: tuple[int, ...]) -> None:
     volume, mask = scene(shape), some_mask(shape[1:])
     evolution = first_steps(evolution_of(MODELS[name], spacing), 2)
@@ -226,12 +259,17 @@ def test_masks(name: str, spacing: Spacing, shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(threaded, found)
 
 
-@given(shape=shapes, seed=st.integers(0, 2**16), share=st.sampled_from([0.05, 0.4, 0.9]))
+@given(
+    shape=shapes,
+    seed=st.integers(0, 2**16),
+    share=st.sampled_from([0.05, 0.4, 0.9]),
+    name=st.sampled_from(["iad-plus-volume", "integrated"]),
+)
 @settings(max_examples=25, deadline=None)
-def test_norm_on_masks(shape: tuple[int, int, int], seed: int, share: float) -> None:
+def test_norm_on_masks(shape: tuple[int, int, int], seed: int, share: float, name: str) -> None:
     volume = np.random.default_rng(seed).normal(0, 50, (1, *shape))
     mask = some_mask(shape, seed, share)
-    found = NATIVE.evolve(volume, evolution_of(PLUS), mask=mask, threads=1)
+    found = NATIVE.evolve(volume, evolution_of(MODELS[name]), mask=mask, threads=1)
     valid = found[:, mask], volume[:, mask]
     assert np.linalg.norm(valid[0]) <= np.linalg.norm(valid[1]) * (1 + 1e-12)
     assert abs(valid[0].mean() - valid[1].mean()) < 1e-9

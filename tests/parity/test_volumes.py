@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import naive_volumes
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from integrodiff.engines import ENGINES
 from integrodiff.models import ExplicitModel
-from integrodiff.stages import Evolution
+from integrodiff.stages import Evolution, VolumeGradient
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,8 @@ FIRST_ORDER = replace(
     ),
     tau=0.1,
 )
-ALL: dict[str, Any] = {**MODELS, "compact": FIRST_ORDER}
+INTEGRATED = replace(FIRST_ORDER, integration_scale=0.8)
+ALL: dict[str, Any] = {**MODELS, "compact": FIRST_ORDER, "integrated": INTEGRATED}
 
 
 def noisy(shape: tuple[int, ...], seed: int = 0) -> Floats:
@@ -62,6 +63,9 @@ def by_oracle(evolution: Evolution, volume: Floats, levels: Floats | None = None
             theta=term.derivatives.theta,  # type: ignore[attr-defined]
             spacing=evolution.spacing,
             relative_noise=levels,
+            integration_scale=term.coupling.integration_scale,
+            units=term.derivatives.units,  # type: ignore[attr-defined]
+            twists=term.derivatives.twists,  # type: ignore[attr-defined]
         )
     return result
 
@@ -101,6 +105,50 @@ def test_noise_that_is_not_the_same_everywhere(engine: str) -> None:
     assert_agrees(evolution_of(ALL["eed"], (1.0, 1.0, 2.0)), engine, noisy((1, 3, 4, 3)), levels)
 
 
+@pytest.mark.parametrize("engine", ENGINES_OF_VOLUMES)
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (1.0, 1.7, 1.3)])
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (2, 1, 2, 4)])
+def test_integration_scale(
+    shape: tuple[int, ...], spacing: tuple[float, float, float], engine: str
+) -> None:
+    evolution = evolution_of(replace(FIRST_ORDER, integration_scale=0.9), spacing)
+    levels = 2.0 ** np.random.default_rng(7).uniform(-1, 1, shape[1:])
+    for relative in (None, levels):
+        assert_agrees(evolution, engine, noisy(shape), relative)
+
+
+@pytest.mark.parametrize("engine", ENGINES_OF_VOLUMES)
+@pytest.mark.parametrize("name", ["integrated", "iad-full", "iid-full"])
+def test_units_and_twists_of_the_structure_tensor(name: str, engine: str) -> None:
+    evolution = evolution_of(ALL[name], (2.0, 1.0, 1.5))
+    (term,) = evolution.schedule[0]
+    operator = replace(
+        cast(VolumeGradient, term.derivatives), units=(1.7, 0.9, 1.2), twists=(0.8, 0.1, 0.5)
+    )
+    evolution = replace(evolution, schedule=((replace(term, derivatives=operator),),))
+    assert_agrees(evolution, engine, noisy((2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize("engine", ENGINES_OF_VOLUMES)
+def test_integration_scale_of_a_trace(engine: str) -> None:
+    (term,) = evolution_of(ALL["iid-full"], (1.0, 1.0, 1.0)).schedule[0]
+    term = replace(term, coupling=replace(term.coupling, integration_scale=0.7))
+    evolution = replace(evolution_of(ALL["iid-full"], (1.0, 1.0, 1.0)), schedule=((term,),))
+    assert_agrees(evolution, engine, noisy((1, 4, 3, 4)))
+
+
+@pytest.mark.parametrize("engine", ENGINES_OF_VOLUMES)
+def test_a_fidelity_weight_for_each_step(engine: str) -> None:
+    evolution = evolution_of(FIRST_ORDER, (1.0, 1.0, 1.0))
+    volume = noisy((1, 3, 4, 5))
+    pulled = replace(evolution, pull=(0.0, 0.3))
+    (first,) = by_oracle(replace(evolution, steps=1), volume)
+    second = by_oracle(replace(evolution, steps=1), first[None])
+    expected = second + evolution.tau * 0.3 * (volume - first[None])
+    found = ENGINES[engine].evolve(volume, pulled, exact=True)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("theta", [0.0, 0.15, 0.5])
 def test_every_theta(theta: float) -> None:
     model = replace(ALL["eed"], theta=theta)
@@ -131,7 +179,7 @@ def test_equal_slices_give_the_image_in_every_slice(name: str, engine: str) -> N
 @pytest.mark.parametrize("axes", [(2, 1, 0), (1, 2, 0), (0, 2, 1), (1, 0, 2)])
 def test_a_turned_volume_gives_the_turned_result(axes: tuple[int, ...], engine: str) -> None:
     volume, spacing = noisy((6, 7, 8)), (2.0, 1.0, 1.5)
-    flat = replace(FIRST_ORDER.evolution(SIGMA), tau=0.1)
+    flat = replace(INTEGRATED.evolution(SIGMA), tau=0.1)
     turned_spacing = spacing[axes[0]], spacing[axes[1]], spacing[axes[2]]
     turned = np.ascontiguousarray(np.flip(volume.transpose(axes), 0))
     expected = ENGINES[engine].evolve(volume[None], flat.in_volume(spacing), exact=True)[0]

@@ -122,17 +122,28 @@ def divergence(
 
 
 def structure_tensors(
-    blurred: list[list[Array]], weights: Numbers, spacing: Numbers
+    blurred: list[list[Array]], weights: Numbers, units: Numbers, twists: Numbers = (0, 0, 0)
 ) -> dict[tuple[int, ...], Array]:
-    """Return J of each cell, summed over scales and averaged over channels."""
-    h = np.array([spacing[2], spacing[1], spacing[0]])
+    """Return J of each cell, summed over scales and averaged over channels.
+
+    To the product of two derivatives along a and b comes that of the twists of either with a third
+    axis, times the share of that axis.
+    """
+    h = np.array([units[2], units[1], units[0]])
+    shares = (twists[2], twists[1], twists[0])
     result = {}
     for cell in cells(blurred[0][0].shape):
         j = np.zeros((3, 3))
         for weight, volumes in zip(weights, blurred, strict=True):
             for volume in volumes:
-                gradient = np.array(coefficients(volume, cell)[:3]) / h
+                x, y, z, xy, xz, yz, _ = coefficients(volume, cell)
+                twist = {(0, 1): xy, (1, 0): xy, (0, 2): xz, (2, 0): xz, (1, 2): yz, (2, 1): yz}
+                gradient = np.array([x, y, z]) / h
                 j += weight * np.outer(gradient, gradient) / len(volumes)
+                for a, b, c in itertools.product(range(3), repeat=3):
+                    if c not in (a, b):
+                        product = shares[c] * twist[a, c] * twist[b, c] / (h[a] * h[b])
+                        j[a, b] += weight * product / len(volumes)
         result[cell] = j
     return result
 
@@ -140,6 +151,34 @@ def structure_tensors(
 def noise_at(levels: Array, cell: tuple[int, ...]) -> float:
     """Return the mean of the relative noise levels of a cell."""
     return sum(float(levels[place]) for place in cell_voxels(cell, levels.shape)) / 8
+
+
+def integrated(
+    tensors: dict[tuple[int, ...], Array], shape: tuple[int, ...], scale: float, spacing: Numbers
+) -> dict[tuple[int, ...], Array]:
+    """Return the tensors smoothed by a Gaussian, as those of the infinitely reflected volume.
+
+    About the outermost cell k, cell k + n of the reflected volume is cell k - n of the volume
+    itself, and a gradient there has the opposite component along that axis.
+    """
+    result = tensors
+    for axis in range(3):
+        t = (scale / spacing[axis]) ** 2
+        taps = bessel_taps(t, blur_radius(t))
+        mirror = np.eye(3)
+        mirror[2 - axis, 2 - axis] = -1
+        before, result = result, {}
+        for cell in before:
+            total = np.zeros((3, 3))
+            for n in range(1 - len(taps), len(taps)):
+                index, flipped = cell[axis] + n, False
+                while not 0 <= index <= shape[axis]:
+                    index = -index if index < 0 else 2 * shape[axis] - index
+                    flipped = not flipped
+                j = before[(*cell[:axis], index, *cell[axis + 1 :])]
+                total += taps[abs(n)] * (mirror @ j @ mirror if flipped else j)
+            result[cell] = total
+    return result
 
 
 def evolve(
@@ -155,20 +194,31 @@ def evolve(
     theta: float,
     spacing: Numbers,
     relative_noise: Array | None = None,
+    integration_scale: float = 0.0,
+    units: Numbers | None = None,
+    twists: Numbers = (0, 0, 0),
 ) -> Array:
-    """Return the volumes (C, Z, Y, X) after u + tau sum_i c_i K_i div(D_i grad K_i u), repeated."""
+    """Return the volumes (C, Z, Y, X) after u + tau sum_i c_i K_i div(D_i grad K_i u), repeated.
+
+    Where the noise level varies, contrasts are multiplied by it; with an integration scale the
+    structure tensor is divided by its square instead, and then smoothed.
+    """
     u = np.array(image, dtype=np.float64)
     levels = np.ones(u.shape[1:]) if relative_noise is None else relative_noise
     for _ in range(steps):
         blurred = [[blur(volume, scale, spacing) for volume in u] for scale in scales]
-        tensors = structure_tensors(blurred, coupling_weights, spacing)
+        tensors = structure_tensors(blurred, coupling_weights, units or spacing, twists)
+        local = {cell: noise_at(levels, cell) for cell in tensors}
+        if integration_scale:
+            tensors = {cell: j / local[cell] ** 2 for cell, j in tensors.items()}
+            tensors = integrated(tensors, u.shape[1:], integration_scale, spacing)
+            local = dict.fromkeys(local, 1.0)
         change = np.zeros(u.shape)
         for i, scale in enumerate(scales):
             if flux_weights[i] == 0:
                 continue
             gates = {
-                cell: gate(j, contrasts[i] * noise_at(levels, cell), coupling)
-                for cell, j in tensors.items()
+                cell: gate(j, contrasts[i] * local[cell], coupling) for cell, j in tensors.items()
             }
             for k in range(len(u)):
                 flow = divergence(blurred[i][k], gates, spacing, theta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,37 +12,69 @@ import pytest
 
 import evaluate_volumes
 import train_volumes
+import volume_phantoms
 from integrodiff import load_model
 from integrodiff.engines import ENGINES
 
-
-def test_parameters_go_back_and_forth() -> None:
-    model: Any = load_model("iad-plus-volume")
-    vector = train_volumes.vector_of(model)
-    again = train_volumes.model_of(vector, model)
-    np.testing.assert_allclose(train_volumes.vector_of(again), vector, rtol=1e-14)
-    assert again.law.contrasts[0] == pytest.approx(model.law.contrasts[0])
+needs_native = pytest.mark.skipif(
+    ENGINES["native"].unavailable() is not None, reason="the compiled engine is not there"
+)
 
 
-def test_phantoms_are_the_same_in_every_run() -> None:
-    volume = train_volumes.phantom(3, 12)
-    np.testing.assert_array_equal(volume, train_volumes.phantom(3, 12))
+@pytest.mark.parametrize("kind", volume_phantoms.MAKERS)
+def test_volumes_are_the_same_in_every_run(kind: str) -> None:
+    volume = volume_phantoms.volume_of(kind, 3, 12, [])
+    np.testing.assert_array_equal(volume, volume_phantoms.volume_of(kind, 3, 12, []))
     assert volume.shape == (12, 12, 12)
     assert 0 <= volume.min() < volume.max() <= 255
 
 
+def test_fields_have_variance_one() -> None:
+    rng = np.random.default_rng(0)
+    for scale in (1.0, 3.0, 20.0):
+        fields = np.stack([volume_phantoms._field(rng, 8, scale) for _ in range(60)])
+        assert 0.7 < fields.var(axis=0).mean() < 1.3
+
+
+def test_every_level_has_its_turn() -> None:
+    found = train_volumes.samples(None, ["thin"], 4, 8, [5.0, 10.0, 20.0, 40.0], draws=2)
+    assert sorted(one.level for one in found) == [5, 5, 10, 10, 20, 20, 40, 40]
+    held_out = train_volumes.samples(None, ["thin"], 1, 8, [5.0], first=1000)
+    assert not np.array_equal(held_out[0].clean, found[0].clean)
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(
-    ENGINES["native"].unavailable() is not None, reason="the compiled engine is not there"
-)
-def test_training_gets_better(
+@needs_native
+def test_training_gets_better_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "model.json"
+    words = [str(output), "--start", "iad-plus-volume", "--kinds", "thin", "--count", "1"]
+    words += ["--side", "12", "--levels", "30", "--draws", "1"]
+    train_volumes.main([*words, "--rounds", "1"])
+    first = json.loads(output.with_suffix(".state.json").read_text())
+    assert len(first["losses"]) == 2
+    assert first["losses"][1] < first["losses"][0]
+    train_volumes.main([*words, "--rounds", "2"])
+    second = json.loads(output.with_suffix(".state.json").read_text())
+    assert second["losses"][:2] == first["losses"]
+    model: Any = load_model(output)
+    assert model.dimensions == 3
+    assert model.provenance["training"]["kinds"] == ["thin"]
+    with pytest.raises(SystemExit, match="another training"):
+        train_volumes.main([*words, "--side", "10", "--rounds", "3"])
+    capsys.readouterr()
+    train_volumes.main(["--table", str(output), *words[3:]])
+    table = json.loads(capsys.readouterr().out)[str(output)]
+    assert table["thin"] == table["all"]
+
+
+@pytest.mark.slow
+@needs_native
+def test_volumes_are_better_than_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start: Any = load_model("iad-plus-volume")
-    found = train_volumes.samples(None, ["phantom"], 1, 14, [30.0])
-    rounds = list(train_volumes.trained(start, found, 2))
-    assert rounds[-1][1] < train_volumes.loss_of(train_volumes.vector_of(start), start, found)
-    np.save(tmp_path / "volume.npy", train_volumes.phantom(0, 24))
+    np.save(tmp_path / "volume.npy", volume_phantoms.ellipsoids(0, 24))
     arguments = ["evaluate_volumes.py", str(tmp_path / "volume.npy"), "--percent", "5", "--slices"]
     monkeypatch.setattr(sys, "argv", arguments)
     evaluate_volumes.main()

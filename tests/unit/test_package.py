@@ -195,7 +195,8 @@ validity
 arrays
 containers
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor eigenframe \
-        diffusion_tensor divergence haar_volume operators domain evolution stability step __init__
+        diffusion_tensor divergence haar_volume operators domain evolution thick_slices \
+        stability step __init__
 blocks
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \

@@ -22,6 +22,7 @@ from integrodiff.engines.shortcuts import (
     coarse_integration,
     integration_kernel,
     shortcuts,
+    volume_integration,
     volume_shortcuts,
     with_same_left_out,
 )
@@ -65,10 +66,6 @@ class NativeEngine(Engine):
             return None
         if any(len(terms) != 1 for terms in evolution.schedule):
             return "volumes with several terms"
-        if any(plain(term.coupling.integration_scale) for term in evolution.all_terms()):
-            return "volumes with an integration scale"
-        if len(set(map(plain, evolution.pulls()))) > 1:
-            return "volumes with a fidelity weight for each step"
         return None
 
     def threads(self) -> str:
@@ -130,6 +127,12 @@ class NativeEngine(Engine):
             numbers = _numbers_with_shortcuts(found, shape, 64 // size, workers)
         else:
             numbers = _numbers_without(len(evolution.scales), shape, 64 // size, workers)
+            if _is_integrated(evolution):
+                # Entries of the structure tensor, and the share of known ones.
+                cells = math.prod(length + 1 for length in shape[1:3])
+                numbers += (
+                    (6 + masked) * cells * (_whole(shape[3] + 1, 64 // size) + 4 * 64 // size)
+                )
             if masked:
                 # Valid voxels, two polynomials, and what prepares them.
                 numbers += 7 * math.prod(shape[:3]) * (shape[3] + 4 * 64 // size)
@@ -160,7 +163,11 @@ def _numbers_with_shortcuts(
         + (halves[0] + 1) * (coarse_stride + 4 * lanes)
         + (fine + reach[0] + 6) * row
     )
-    kept = (6 * (fine + coarse) + min(slices, 2 * reach[0])) * height * stride
+    # Slices of each scale and of each flow; layers of the structure tensor that are smoothed.
+    layers = 2 * found.integration_radius + 4 if found.integration_radius is not None else 0
+    waiting = layers // 2
+    kept = ((6 + waiting) * (fine + coarse) + min(slices, 2 * reach[0])) * height * stride
+    kept += 6 * layers * (height + 2) * stride // channels + 1
     coarse_volumes = (1 + 2 * coarse) * math.prod(halves[:2]) * coarse_stride
     arrays = 8 + 3 * (fine + coarse)
     return (
@@ -371,7 +378,7 @@ class NativeVolumeProcess(Process):
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._relative_noise = relative_noise
         self._instruction_set = instruction_set
-        self._schedule = schedule_tuples(evolution)
+        self._schedule = volume_schedule_tuples(evolution, fused=self._shortcuts is not None)
         self._compiled: dict[Any, Any] = {}
 
     def release(self) -> None:
@@ -397,7 +404,7 @@ class NativeVolumeProcess(Process):
             self._schedule,
             self.evolution.steps,
             float(self.evolution.tau),
-            float(self.evolution.pull_at(0)),
+            [float(pull) for pull in self.evolution.pulls()],
             self._threads,
             local,
             valid,
@@ -554,6 +561,32 @@ def _term_tuple(
     )
 
 
+def volume_schedule_tuples(evolution: Evolution, *, fused: bool) -> list[list[Any]]:
+    """Return the schedule of a volume: integration scales have a kernel along each axis."""
+
+    def kernels(term: Term) -> list[list[float]]:
+        if not plain(term.coupling.integration_scale):
+            return []
+        if fused:
+            return [list(taps) for taps in volume_integration(term, evolution.spacing)]
+        return [
+            _integration_taps(term, 2.0**-53, distance) or [1.0] for distance in evolution.spacing
+        ]
+
+    def numbers(term: Term) -> tuple[Any, ...]:
+        operator = cast(VolumeGradient, term.derivatives)
+        return kernels(term), operator.units or operator.spacing, operator.twists
+
+    return [
+        [(*one[:-1], *numbers(term)) for one, term in zip(tuples, terms, strict=True)]
+        for tuples, terms in zip(schedule_tuples(evolution), evolution.schedule, strict=True)
+    ]
+
+
+def _is_integrated(evolution: Evolution) -> bool:
+    return any(plain(term.coupling.integration_scale) for term in evolution.all_terms())
+
+
 def first_order_cell(evolution: Evolution) -> tuple[float, bool]:
     """Return theta of the Haar cell, and whether terms of order one live on Haar cells at all."""
     operators = {term.derivatives for term in evolution.all_terms() if term.derivatives.order == 1}
@@ -567,10 +600,11 @@ def first_order_cell(evolution: Evolution) -> tuple[float, bool]:
     return 0.0, True
 
 
-def _integration_taps(term: Term, tolerance: float) -> list[float]:
+def _integration_taps(term: Term, tolerance: float, distance: float = 1.0) -> list[float]:
     """Return one half of the kernel that smooths the coupling, or nothing.
 
-    However short, it is positive, so tensors stay semidefinite and no bound changes.
+    However short, it is positive, so tensors stay semidefinite and no bound changes. Neighbours
+    have the given distance.
     """
-    scale = plain(term.coupling.integration_scale)
+    scale = plain(term.coupling.integration_scale) / distance
     return list(discrete_gaussian(scale, tolerance)) if scale else []

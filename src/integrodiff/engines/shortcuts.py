@@ -20,7 +20,7 @@ norm does not grow, at a step size that is smaller by up to a few thousandths (`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -128,6 +128,8 @@ class VolumeShortcuts:
     sampling: tuple[Taps, ...]
     coarse: tuple[tuple[Taps, ...], ...]
     interpolation: tuple[Taps, ...]
+    integration_radius: int | None
+    """Of the longest kernel across slices that smooths the structure tensor, if there is one."""
 
 
 @lru_cache(maxsize=32)
@@ -160,14 +162,29 @@ def volume_shortcuts(evolution: Evolution) -> VolumeShortcuts | None:
         )
         sampling.append(half_sample_gaussian(_SAMPLING_VARIANCE) if halved else ())
         between.append(interpolation(variances[1]) if halved else ())
-    if any(len(taps) > _LONGEST_RADIUS + 1 for axis in (*fine, *coarse) for taps in axis):
+    smoothing = [
+        volume_integration(term, evolution.spacing)
+        for term in evolution.all_terms()
+        if plain(term.coupling.integration_scale)
+    ]
+    if any(
+        len(taps) > _LONGEST_RADIUS + 1 for axis in (*fine, *coarse, *smoothing) for taps in axis
+    ):
         return None
     return VolumeShortcuts(
         fine=tuple(fine),
         sampling=tuple(sampling),
         coarse=tuple(coarse),
         interpolation=tuple(between),
+        integration_radius=max((len(taps[0]) - 1 for taps in smoothing), default=None),
     )
+
+
+def volume_integration(term: Term, spacing: Sequence[float]) -> tuple[Taps, ...]:
+    """Return one half of the kernel along each axis that smooths the structure tensor."""
+    scale = plain(term.coupling.integration_scale)
+    mass = TRUNCATION_OF_INTEGRATION if scale >= WIDE else TRUNCATION
+    return tuple(discrete_gaussian(scale / distance, mass) for distance in spacing)
 
 
 def _can_be_fused(evolution: Evolution) -> bool:

@@ -2,9 +2,10 @@
 
 ``reflection`` - ``scale_space`` - ``gradient`` - ``derivatives`` - ``symbols`` -
 ``structure_tensor`` - ``eigenframe`` - ``diffusion_tensor`` - ``divergence`` - ``haar_volume`` -
-``operators`` - ``domain`` - ``evolution`` - ``stability`` - ``step``. A stage imports only earlier
-ones. Every function takes arrays of any namespace of the array API standard: NumPy in float64 is
-the reference, NumPy in float32 and PyTorch tensors run through the very same lines.
+``operators`` - ``domain`` - ``evolution`` - ``thick_slices`` - ``stability`` - ``step``. A stage
+imports only earlier ones. Every function takes arrays of any namespace of the array API standard:
+NumPy in float64 is the reference, NumPy in float32 and PyTorch tensors run through the very same
+lines.
 
 Where the numbered equations of the paper are:
 

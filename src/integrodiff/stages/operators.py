@@ -260,10 +260,18 @@ class VolumeGradient(DerivativeOperator):
         Free parameter of the cell, between 0 and 1/2.
     spacing : (float, float, float)
         Distance of slices, rows and columns.
+    units : (float, float, float), optional
+        Lengths by which derivatives along slices, rows and columns are divided in the structure
+        tensor; the spacing by default.
+    twists : (float, float, float)
+        Shares, from zero to one, of the twists across slices, rows and columns in the structure
+        tensor. With one, that of a cell is the mean over both slices of what either has alone.
     """
 
     theta: float = 0.25
     spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    units: tuple[float, float, float] | None = None
+    twists: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     order = 1
     grid = "cells"
@@ -283,13 +291,35 @@ class VolumeGradient(DerivativeOperator):
         return volume_adjoint(parts)
 
     def coupled(self, parts: Parts) -> Parts:
-        """Return the gradient in the unit of the spacing."""
-        z, y, x = self.spacing
-        return _over(parts[0], x), _over(parts[1], y), _over(parts[2], z)
+        """Return the gradient in its units, and the twists that have a share in J.
+
+        Of the twists across an axis there are two, for the other axes in the order x, y, z.
+        """
+        z, y, x = self.units or self.spacing
+        lengths = (x, y, z)
+        found = [_over(part, length) for part, length in zip(parts, lengths, strict=False)]
+        for share, others, pair in self._twisted():
+            found += [
+                share**0.5 * _over(parts[twist], lengths[axis])
+                for axis, twist in zip(others, pair, strict=True)
+            ]
+        return tuple(found)
+
+    def _twisted(self) -> list[tuple[float, tuple[int, int], tuple[int, int]]]:
+        """Return shares of twists, the two other axes, and the indices of the twists with them."""
+        across = (((0, 1), (4, 5)), ((0, 2), (3, 5)), ((1, 2), (3, 4)))
+        pairs = zip(self.twists, across, strict=True)
+        return [(share, others, pair) for share, (others, pair) in pairs if share]
 
     def outer_product(self, parts: Parts) -> VolumeTensor:
-        """Return the products of the derivatives."""
-        return volume_outer_product(*parts)
+        """Return the products of the derivatives, and those of the twists across the same axis."""
+        total = volume_outer_product(*parts[:3])
+        for n, (_, others, _) in enumerate(self._twisted()):
+            vector = [0 * parts[0]] * 3
+            vector[others[0]], vector[others[1]] = parts[3 + 2 * n], parts[4 + 2 * n]
+            more = volume_outer_product(*vector)
+            total = VolumeTensor(*(a + b for a, b in zip(total, more, strict=True)))
+        return total
 
     def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
         """Return what the tensor gate does for ``factor`` times the unit matrix."""
