@@ -140,7 +140,8 @@ def _space(
     matrix: NDArray[np.float64], members: tuple[slice, ...], levels: NDArray[np.float64]
 ) -> ColourSpace:
     """Scale the new samples of each group to a common noise level; put those without noise last."""
-    factors, groups, order = np.ones(len(levels)), [], []
+    factors, groups = np.ones(len(levels)), []
+    order: list[int] = []
     for candidates in members:
         rows = [n for n in range(len(levels))[candidates] if levels[n] > 0]
         if not rows:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from integrodiff import denoise
-from integrodiff.colour import colour_space, new_levels
+from integrodiff.colour import Colour, colour_space, new_levels
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +109,11 @@ def test_a_sample_without_noise_is_returned(place: int, astronaut: NDArray[np.fl
     levels[place] = 0.0
     image = noisy(astronaut, levels)
     others = [n for n in range(3) if n != place]
-    for colour in ("auto", "joint", "separate"):
+    colours: tuple[Colour, ...] = ("auto", "joint", "separate")
+    for colour in colours:
         result = denoise(image, levels, data_range=255, channel_axis=-1, colour=colour)
         np.testing.assert_array_equal(result[..., place], image[..., place])
-        mode = "separate" if colour == "separate" else "joint"
+        mode: Colour = "separate" if colour == "separate" else "joint"
         rest = denoise(
             image[..., others],
             [levels[n] for n in others],

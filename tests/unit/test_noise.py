@@ -61,7 +61,7 @@ class TestEstimateSigma:
         x = np.arange(41) * np.ones((40, 1))
         planes = [x + normal(x.shape, sigma, i) for i, sigma in enumerate((5, 5, 20, 20, 80, 80))]
         frames = np.stack(planes)
-        each = [estimate_sigma(frame) for frame in frames]
+        each = [float(estimate_sigma(frame)) for frame in frames]
         assert estimate_sigma(frames, axes="TYX") == np.median(each)
         np.testing.assert_array_equal(estimate_sigma(frames, axes="cyx"), each)
         pairs = frames.reshape(3, 2, 40, 41)
