@@ -297,7 +297,7 @@ class Denoiser:
         if out is not None:
             _check_out(out, array.shape, dtype)
         result = np.empty(array.shape, dtype) if out is None or _overlap(out, array) else out
-        if self.request.has_alpha(source.layout):
+        if self.request.has_alpha(source.layout) and not found.all_colours:
             alpha, source = source.split_last_sample()
             pixels, transparency = source.layout.split_last_sample(result)
             self._run(source, pixels, callback)

@@ -13,6 +13,9 @@ of the luminance; docs/noise.md has the measurements.
 group whose noise levels differ are scaled to a common level, the harmonic mean of the variances. So
 errors relative to the noise count alike, in whatever units the samples are; the sample with most
 noise may lose by it, since all follow the structure that the others show.
+
+A sample without noise, such as an empty one, belongs to no group and is returned as it is.
+``auto`` therefore does not mix it with others: then the noisy samples of three are ``joint``.
 """
 
 from __future__ import annotations
@@ -47,11 +50,14 @@ class Group:
     ----------
     samples : slice
         Indices of the new samples.
+    rows : tuple of int
+        Rows of :func:`sample_matrix` that they come from.
     sigma : float
         Their common noise level.
     """
 
     samples: slice
+    rows: tuple[int, ...]
     sigma: float
 
 
@@ -64,7 +70,7 @@ class ColourSpace:
     forward, backward : ndarray
         Matrices from the samples to the new ones, and back.
     groups : tuple of Group
-        Groups to denoise, in this order. Samples without noise belong to none.
+        Groups to denoise, in this order. Samples without noise belong to none, and are the last.
     """
 
     forward: NDArray[np.float64]
@@ -78,6 +84,16 @@ class ColourSpace:
     def mixed(self, image: FloatImage) -> FloatImage:
         """Undo :meth:`separated`."""
         return _mixed(self.backward, image)
+
+
+def colour_for(colour: Colour, sigmas: NDArray[np.float64]) -> Colour:
+    """Return how samples with these noise levels are denoised, if ``colour`` leaves it open.
+
+    Where some have no noise, the others are denoised jointly, so that nothing of them gets there.
+    """
+    if colour == "auto" and sigmas.any() and not sigmas.all():
+        return "joint"
+    return colour
 
 
 def sample_matrix(colour: Colour, count: int) -> NDArray[np.float64]:
@@ -123,22 +139,22 @@ def colour_space(colour: Colour, levels: NDArray[np.float64]) -> ColourSpace:
 def _space(
     matrix: NDArray[np.float64], members: tuple[slice, ...], levels: NDArray[np.float64]
 ) -> ColourSpace:
-    """Scale the new samples of each group to a common noise level."""
+    """Scale the new samples of each group to a common noise level; put those without noise last."""
     factors, groups = np.ones(len(levels)), []
-    for rows in members:
-        if not levels[rows].any():
+    order: list[int] = []
+    for candidates in members:
+        rows = [n for n in range(len(levels))[candidates] if levels[n] > 0]
+        if not rows:
             continue
-        if (levels[rows] == 0).any():
-            raise ValueError(
-                "a sample without noise cannot share its structure tensor with noisy ones; "
-                "leave it out, or use colour 'separate'"
-            )
         # So structure that the samples share has on average the contrast that it had. With the
         # root mean square it would be larger, and laws of the noise level would not fit.
         common = float(1 / np.sqrt(np.mean(levels[rows] ** -2.0)))
         factors[rows] = common / levels[rows]
-        groups.append(Group(samples=rows, sigma=common))
-    forward = factors[:, None] * matrix
+        samples = slice(len(order), len(order) + len(rows))
+        groups.append(Group(samples=samples, rows=tuple(rows), sigma=common))
+        order += rows
+    order += [n for n in range(len(levels)) if n not in order]
+    forward = (factors[:, None] * matrix)[order]
     backward = np.linalg.inv(forward).astype(np.float64)
     return ColourSpace(forward=forward, backward=backward, groups=tuple(groups))
 

@@ -39,6 +39,8 @@ class Container(NamedTuple):
         Spacing along Z, Y and X in one unit, where the container knows it.
     uneven : str
         Name of an axis of a volume whose coordinates are not evenly spaced, if there is one.
+    all_colours : bool
+        Whether all samples are colours, so that none of four is transparency.
     """
 
     array: Any
@@ -49,10 +51,18 @@ class Container(NamedTuple):
     orientation: int = 1
     distances: Mapping[str, float] = MappingProxyType({})
     uneven: str = ""
+    all_colours: bool = False
 
 
-def opened(image: Any) -> Container:
+def opened(image: Any, function: str = "denoise") -> Container:
     """Return what is in an image of another library; arrays are returned as they are.
+
+    Parameters
+    ----------
+    image : array_like
+        The image.
+    function : {"denoise", "estimate_sigma"}
+        Name of the function that it was given to, for messages.
 
     Raises
     ------
@@ -66,8 +76,12 @@ def opened(image: Any) -> Container:
     ):
         kind = getattr(sys.modules.get(library), known, None)
         if kind is not None and isinstance(image, kind):
+            if function != "denoise" and getattr(image, "chunks", None) is not None:
+                raise TypeError(_to_be_computed(function))
             return open_one(image)
     if type(image).__module__.partition(".")[0] == "dask":
+        if function != "denoise":
+            raise TypeError(_to_be_computed(function))
         raise TypeError(
             "a dask array is computed block by block: call denoise(image.compute(), ...), or, to "
             "stay lazy, image.rechunk({-2: -1, -1: -1}).map_blocks(denoise, sigma, axes=..., "
@@ -78,6 +92,13 @@ def opened(image: Any) -> Container:
     if hasattr(image, "__dlpack__") and not isinstance(image, (np.ndarray, np.generic)):
         return _dlpack(image)
     return Container(image)
+
+
+def _to_be_computed(function: str) -> str:
+    return (
+        f"an array of dask is not computed without being asked for: call {function}("
+        "image.compute()), or take a part of it that is like the rest, such as one plane"
+    )
 
 
 _ON_THE_CPU = (1, 3)
@@ -117,36 +138,54 @@ def _dlpack(image: Any) -> Container:
 
 _PILLOW_AXES = {
     "L": "YX",
+    "LA": "YX",
     "I;16": "YX",
     "I": "YX",
     "F": "YX",
     "RGB": "YXS",
     "RGBA": "YXS",
+    "CMYK": "YXS",
 }
-"""Modes of Pillow and their axes."""
+"""Modes of Pillow and their axes, without transparency beside grey."""
 
 _ORIENTATION = 0x112
 """Tag of EXIF."""
 
 
 def _pillow(image: Any) -> Container:
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    info = dict(image.info)
+    if image.mode in ("P", "PA"):
+        # The result has more colours than a palette. Transparency of a palette is an index.
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+        info.pop("transparency", None)
     axes = _PILLOW_AXES.get(image.mode)
     if axes is None:
         raise TypeError(
             f"a Pillow image of the mode {image.mode!r} cannot be denoised; convert it first, for "
             "example by image.convert('RGB')"
         )
+    array = np.asarray(image)
+    alpha = array[..., 1] if image.mode == "LA" else None
 
     def wrapped(result: NDArray[Any]) -> Any:
-        if result.dtype != np.asarray(image).dtype:
+        if result.dtype != array.dtype:
             return result  # as floating point, which Pillow cannot hold in colour
-        made = sys.modules["PIL.Image"].fromarray(result)
-        made.info = dict(image.info)
+        pixels = result if alpha is None else np.stack([result, alpha], axis=-1)
+        pictures = sys.modules["PIL.Image"]
+        if image.mode == "CMYK":
+            made = pictures.frombytes(image.mode, image.size, pixels.tobytes())
+        else:
+            made = pictures.fromarray(pixels)
+        made.info = info
         return made
 
-    orientation = image.getexif().get(_ORIENTATION, 1)
     return Container(
-        np.asarray(image), axes, wrapped, orientation=orientation if orientation in range(9) else 1
+        array if alpha is None else array[..., 0],
+        axes,
+        wrapped,
+        orientation=orientation if orientation in range(9) else 1,
+        all_colours=image.mode == "CMYK",
     )
 
 

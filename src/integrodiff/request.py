@@ -28,6 +28,7 @@ from integrodiff.colour import (
     Colour,
     ColourSpace,
     Group,
+    colour_for,
     colour_space,
     new_levels,
     sample_matrix,
@@ -37,6 +38,7 @@ from integrodiff.grey_range import operating_level, stabilised_range, structure_
 from integrodiff.layout import Layout
 from integrodiff.models import Model
 from integrodiff.noise.level import (
+    ChosenPlanes,
     detector_of,
     estimate_levels,
     has_enough_patches,
@@ -67,9 +69,6 @@ NOISES = ("gaussian", "poisson", "poisson-gaussian", "rician")
 
 
 Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | None
-
-_MOST_PLANES = 9
-"""Number of planes from which the noise of a channel is estimated; more hardly help."""
 
 _THICK = 1.5
 """Ratio of spacings up to which volumes are known to be denoised well."""
@@ -490,7 +489,10 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
             f"{layout.samples} samples"
         )
     zero = -source.units.intercept / source.units.slope
-    surveys = [_Survey(request, source.dtype, layout, volume, zero) for _ in range(layout.channels)]
+    surveys = [
+        _Survey(request, source.dtype, layout, number, volume, zero)
+        for number in range(layout.channels)
+    ]
     invalid = _read(surveys, source)
     channels = tuple(survey.resolved(channel, layout) for channel, survey in enumerate(surveys))
     _warn_of_void_planes(invalid)
@@ -590,12 +592,18 @@ class _Survey:
         request: Request,
         dtype: np.dtype[Any],
         layout: Layout,
+        number: int,
         volume: Volume | None,
         zero: float,
     ) -> None:
         self._request, self._dtype, self._volume, self._zero = request, dtype, volume, zero
         self._is_rician = request.noise == "rician"
-        self._matrix = sample_matrix(request.colour, layout.samples)
+        self._colour = request.colour
+        given = _given_noise(request, layout, number, request.map)
+        if given is not None:
+            sigmas = np.array([levels.effective for levels in given])
+            self._colour = colour_for(request.colour, sigmas)
+        self._matrix = sample_matrix(self._colour, layout.samples)
         # Where voxels are valid, for a map of a volume.
         self._voxels: Mask | None = None
         if np.ndim(request.sigma) == 3:  # type: ignore[arg-type]
@@ -605,26 +613,26 @@ class _Survey:
         self._extremes: list[NDArray[Any]] = []
         self._kept: list[tuple[NDArray[Any], Mask | None]] = []
         self._seen: list[list[_Seen]] = []
-        self._originals: list[list[NoiseLevels]] = []
+        self._originals: list[list[_Seen]] = []
         self._mask: Mask | None = None
         self._union: Mask | None = None
         self._has_whole_planes = False
-        self._owed = 0
+        self._chosen = ChosenPlanes(layout.plane_count // layout.channels)
 
-    def look_at(self, plane: NDArray[Any], mask: Mask | None, slice_: int, *, wanted: bool) -> None:
-        """Record what is needed of a plane; ``wanted`` asks for its noise and structure."""
+    def look_at(self, plane: NDArray[Any], mask: Mask | None, slice_: int) -> None:
+        """Record what is needed of a plane, and of some planes noise and structure."""
         self._record(mask)
         if self._voxels is not None:
             self._voxels[slice_] |= True if mask is None else mask
-        self._owed += wanted and self.looks_closer
+        wanted = self._chosen.wants_next() and self.looks_closer
         if mask is not None and not mask.any():
             return
         if self.needs_extremes:
             values = plane if mask is None else plane[mask]
             self._extremes.append(np.array([values.min(), values.max()], self._dtype))
         # A plane with too few valid pixels is replaced by a later one.
-        if self._owed and (mask is None or self._is_enough(mask)):
-            self._owed -= 1
+        if wanted and (mask is None or self._is_enough(mask)):
+            self._chosen.take()
             self._look_closer_at(plane, mask)
 
     def _record(self, mask: Mask | None) -> None:
@@ -668,7 +676,7 @@ class _Survey:
         seen = _view_of(plane, mask, photons)
         if estimates and not self._is_identity:
             samples = np.eye(len(self._matrix))
-            self._originals.append([seen.measured(row, estimates=True).noise for row in samples])
+            self._originals.append([seen.measured(row, estimates=True) for row in samples])
         self._seen.append([seen.measured(row, estimates=estimates) for row in self._matrix])
 
     def resolved(self, number: int, layout: Layout) -> ResolvedChannel:
@@ -691,7 +699,7 @@ class _Survey:
             level = measured.sigma
             given = (measured.times(rice.sigma / level) if level else white(rice.sigma),)
         noise, new = self._noise(given)
-        space = colour_space(request.colour, np.array([levels.effective for levels in new]))
+        space = colour_space(self._colour, np.array([levels.effective for levels in new]))
         return ResolvedChannel(
             noise=noise,
             photons=photons,
@@ -699,7 +707,7 @@ class _Survey:
             estimated=request.estimates,
             space=space,
             scaling=tuple(self._factor(group, new, photons) for group in space.groups),
-            shapes=tuple(joined_levels(new[group.samples]) for group in space.groups),
+            shapes=tuple(joined_levels([new[n] for n in group.rows]) for group in space.groups),
             mask=self._mask,
             volume=self._volume,
             rice=rice,
@@ -745,20 +753,23 @@ class _Survey:
         self, given: tuple[NoiseLevels, ...] | None
     ) -> tuple[tuple[NoiseLevels, ...], list[NoiseLevels]]:
         """Return the noise of the samples, and of the new ones in the colour space."""
-        colour = self._request.colour
         if given is not None:
             sigmas = np.array([levels.effective for levels in given])
-            levels = new_levels(colour, sigmas)
+            levels = new_levels(self._colour, sigmas)
             return given, [_at_least(white(0.0), float(level), given[0]) for level in levels]
-        columns = zip(*self._seen, strict=True)
-        new = [typical_levels([seen.noise for seen in column]) for column in columns]
+        new = _typical(self._seen)
         if self._is_identity:
             return tuple(new), new
         # Noise of colour samples may depend on each other, as after demosaicing; so that of the
         # new samples was measured and not computed. But compression removes all but the lowest
         # frequencies of colour differences, where noise cannot be told from structure.
-        originals = tuple(typical_levels(column) for column in zip(*self._originals, strict=True))
-        computed = new_levels(colour, np.array([levels.effective for levels in originals]))
+        originals = tuple(_typical(self._originals))
+        sigmas = np.array([levels.effective for levels in originals])
+        self._colour = colour_for(self._colour, sigmas)
+        if self._colour == "joint":
+            self._matrix, self._seen = np.eye(len(originals)), self._originals
+            return originals, list(originals)
+        computed = new_levels(self._colour, sigmas)
         shape = originals[0]
         found = [_at_least(found, level, shape) for found, level in zip(new, computed, strict=True)]
         # Whatever samples have in common, a sum has no more noise than if they were all alike.
@@ -780,7 +791,7 @@ class _Survey:
         ratios = [
             structure_over_noise(seen[number].energies, new[number].sigma / seen[number].unit)
             for seen in self._seen
-            for number in range(*group.samples.indices(len(new)))
+            for number in group.rows
         ]
         level = operating_level(float(np.mean(ratios)), request.model.noise_levels)
         return level / group.sigma
@@ -897,6 +908,11 @@ def _stabilised(values: NDArray[Any], photons: PoissonGaussian | Rician | None) 
     return photons.stabilise(values.astype(computing_dtype(values.dtype)))
 
 
+def _typical(rows: list[list[_Seen]]) -> list[NoiseLevels]:
+    """Return the typical noise of each sample over the planes that were measured."""
+    return [typical_levels([seen.noise for seen in column]) for column in zip(*rows, strict=True)]
+
+
 def _at_least(found: NoiseLevels, level: float, shape: NoiseLevels) -> NoiseLevels:
     """Return noise that was found, or of this level and shape if that is more."""
     if found.effective >= level:
@@ -925,9 +941,6 @@ def _read(surveys: list[_Survey], source: Source) -> InvalidPixels | None:
     masked = validity.may_exclude(source.dtype)
     if not masked and not any(survey.looks_closer or survey.needs_extremes for survey in surveys):
         return None
-    count = layout.plane_count // layout.channels
-    wanted = set(np.linspace(0, count - 1, min(count, _MOST_PLANES)).astype(int).tolist())
-    seen = [0] * layout.channels
     invalid: list[int] = []
     reasons: dict[str, None] = {}
     for number, plane in enumerate(source.planes()):
@@ -937,8 +950,7 @@ def _read(surveys: list[_Survey], source: Source) -> InvalidPixels | None:
         if mask is not None:
             reasons |= dict.fromkeys(validity.reasons(plane, number))
         slice_ = number // layout.planes_between_slices % layout.slices
-        surveys[channel].look_at(plane, mask, slice_, wanted=seen[channel] in wanted)
-        seen[channel] += 1
+        surveys[channel].look_at(plane, mask, slice_)
     if not any(invalid):
         return None
     height, width = layout.size

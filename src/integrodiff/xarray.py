@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import xarray as xr
 
 from integrodiff._denoise import denoise
@@ -40,11 +39,21 @@ class DataArrayAccessor:
         result: Any = denoise(self._array, sigma, **arguments)
         return result  # type: ignore[no-any-return]
 
-    def estimate_sigma(self, mask: Any = None) -> float:
-        """Estimate the noise level of an array of rows and columns."""
-        found = opened(self._array)
-        mask = None if mask is None else found.mask(mask)
-        return float(np.asarray(estimate_sigma(found.array, mask=mask)))
+    def estimate_sigma(self, *, axes: str | None = None, mask: Any = None) -> float | xr.DataArray:
+        """Estimate the noise level; see :func:`integrodiff.estimate_sigma`.
+
+        Channels and colour samples have one each, in an array with their dimensions.
+        """
+        found = estimate_sigma(self._array, axes=axes, mask=mask)
+        if isinstance(found, float):
+            return found
+        letters = zip(
+            (axes or opened(self._array).axes or "").upper(), self._array.dims, strict=True
+        )
+        names = dict(letters)
+        dims = [names[letter] for letter in "CS" if letter in names]
+        coords = {name: self._array.coords[name] for name in dims if name in self._array.coords}
+        return xr.DataArray(found, dims=dims, coords=coords, attrs=self._array.attrs)
 
     def compare(self, after: Any, clean: Any = None, **arguments: Any) -> Figure:
         """Draw the array, a denoised one and the difference; see :func:`integrodiff.compare`."""

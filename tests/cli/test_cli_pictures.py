@@ -254,12 +254,46 @@ def test_values_are_those_of_viewers(suffix: str, unit: str, tmp_path: Path) -> 
     assert (result.exit_code, "the stored ones" in result.stderr) == (0, True)
 
 
+def test_a_window_of_a_file_is_taken(tmp_path: Path) -> None:
+    pydicom = pytest.importorskip("pydicom")
+    name, plain = tmp_path / "a.dcm", tmp_path / "plain.dcm"
+    values = np.where(np.arange(60) < 30, 40.0, 100.0) * np.ones((60, 1))
+    write_scan(plain, values)
+    dataset = pydicom.dcmread(plain)
+    picture = ("--zoom", 0, 0, 9, "--overwrite", "--output", tmp_path / "c.png")
+
+    def drawn(file: Path, *more: object) -> tuple[list[int], str]:
+        result = run("compare", file, file, *picture, *more)
+        assert result.exit_code == 0, result.stderr
+        found = np.asarray(Image.open(tmp_path / "c.png").convert("L"))
+        return [int(found[400, 28 + x]) for x in (250, 400)], result.stderr
+
+    # Of several windows it is the first. A linear function as DICOM defines it is half a value off.
+    for function, centre, width in ((None, 40.5, 401), ("LINEAR_EXACT", 40, 400)):
+        dataset.WindowCenter, dataset.WindowWidth = [centre, 300], [width, 1500]
+        if function:
+            dataset.VOILUTFunction = function
+        dataset.save_as(name)
+        grey, words = drawn(name)
+        assert grey == pytest.approx([200 / 400 * 255, 260 / 400 * 255], abs=1)
+        assert "window -160 to 240 HU, as the file proposes" in words
+    grey, words = drawn(name, "--window", 40, 100)
+    assert grey == [0, 255]
+    assert "proposes" not in words
+    for centre, width in (("", ""), (40, 0)):
+        dataset.WindowCenter, dataset.WindowWidth = centre, width
+        dataset.save_as(name)
+        grey, words = drawn(name)
+        assert grey == drawn(plain)[0]
+        assert "proposes" not in words
+
+
 def test_other_sizes_and_bad_files(files: dict[str, Path], tmp_path: Path) -> None:
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "small.png")
     output = ("--output", tmp_path / "c.png")
     result = run("compare", files["noisy"], tmp_path / "small.png", *output)
     assert result.exit_code == 3
-    assert "has the shape 9 x 9" in result.stderr
+    assert "has 9 x 9 pixels" in result.stderr
     tifffile.imwrite(tmp_path / "nan.tif", np.full((60, 80), np.nan, np.float32))
     result = run("compare", tmp_path / "nan.tif", files["noisy"], *output)
     assert (result.exit_code, "no valid pixel" in result.stderr) == (3, True)

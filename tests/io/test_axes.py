@@ -77,6 +77,50 @@ def test_axes_of_tiff(
     assert np.array_equal(image.pixels, samples.reshape(image.pixels.shape))
 
 
+@pytest.mark.parametrize(
+    "axes", ["TYX", "ZYX", "CZYX", "ZCYX", "TCZYX", "CTZYX", "TYXS", "CZYXS", "TZYX"]
+)
+def test_axes_are_written_when_the_format_changes(tmp_path: Path, axes: str) -> None:
+    lengths = {"T": 2, "C": 4, "Z": 5, "Y": 6, "X": 7, "S": 3}
+    samples = values(*(lengths[letter] for letter in axes), dtype="float32")
+    spacing = {"X": Spacing(0.1, "µm"), "Y": Spacing(0.2, "Å"), "Z": Spacing(3.0, "inch")}
+    spacing = {letter: s for letter, s in spacing.items() if letter in axes}
+    if "T" in axes:
+        spacing["T"] = Spacing(40.0, "ms")
+    image = ImageFile(pixels=samples, axes=axes, spacing=spacing)
+    assert write_image(tmp_path / "a.tif", image) == ()
+    found = read_image(tmp_path / "a.tif")
+    assert (found.axes, found.spacing, found.notes) == (axes, spacing, ())
+    np.testing.assert_array_equal(found.pixels, samples)
+    with tifffile.TiffFile(tmp_path / "a.tif") as tif:
+        assert tif.is_ome
+        (series,) = tif.series
+        assert (series.axes, series.shape) == (axes, samples.shape)
+        np.testing.assert_array_equal(series.asarray(), samples)
+    assert write_image(tmp_path / "a.npy", image) == (
+        f"not carried over to NPY: what the axes {axes} mean",
+    )
+
+
+def test_axes_beside_alpha(tmp_path: Path) -> None:
+    image = ImageFile(pixels=values(2, 5, 7, 3), axes="TYXS", alpha=values(2, 5, 7))
+    write_image(tmp_path / "a.tif", image)
+    found = read_image(tmp_path / "a.tif")
+    assert (found.axes, found.notes) == ("TYXS", ())
+    np.testing.assert_array_equal(found.alpha, image.alpha)
+
+
+def test_axes_that_ome_has_no_words_for(tmp_path: Path) -> None:
+    for axes, dtype in (("QYX", "uint8"), ("TYX", "int64"), ("YX", "uint8")):
+        image = ImageFile(pixels=values(*(2, 3, 5, 7)[-len(axes) :], dtype=dtype), axes=axes)
+        write_image(tmp_path / f"{axes}.tif", image)
+        assert read_image(tmp_path / f"{axes}.tif").axes == axes.replace("T", "Q")
+    unknown = {"X": Spacing(0.5), "Y": Spacing(0.5, "pc")}
+    image = ImageFile(pixels=values(2, 5, 7), axes="TYX", spacing=unknown)
+    write_image(tmp_path / "b.tif", image)
+    assert read_image(tmp_path / "b.tif").spacing == {}
+
+
 def test_colours_in_an_ome_file_are_samples(tmp_path: Path) -> None:
     samples = values(2, 4, 5, 7, 3)
     tifffile.imwrite(tmp_path / "in.tif", samples, ome=True, metadata={"axes": "TZYXS"})

@@ -69,6 +69,22 @@ def test_order_and_spacing_follow_from_positions(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("one_process")
+def test_files_given_one_by_one_are_remarked_on(tmp_path: Path) -> None:
+    write_series(tmp_path / "in")
+    remark = "5 files, a.dcm to e.dcm, are slices of one DICOM series and are denoised one by one"
+    for number, given in enumerate(([f"{tmp_path}/in/*"], sorted((tmp_path / "in").iterdir()))):
+        result = run("denoise", *given, tmp_path / f"out{number}", *SETTINGS)
+        assert result.exit_code == 0, result.stderr
+        assert remark in " ".join(result.stderr.split())
+        assert len(list((tmp_path / f"out{number}").glob("*.dcm"))) == 5
+    meant = run("denoise", f"{tmp_path}/in/*", tmp_path / "meant", *SETTINGS, "--slices")
+    assert meant.exit_code == 0, meant.stderr
+    assert "one by one" not in meant.stderr
+    alone = run("denoise", tmp_path / "in" / "a.dcm", tmp_path / "a.dcm", *SETTINGS)
+    assert "one by one" not in alone.stderr
+
+
 @pytest.mark.parametrize("output", ["out", "out/"])
 def test_command_line(tmp_path: Path, output: str) -> None:
     pixels = write_series(tmp_path / "in")

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from integrodiff import denoise
-from integrodiff.colour import colour_space, new_levels
+from integrodiff.colour import Colour, colour_space, new_levels
 
 
 @pytest.fixture(scope="module")
@@ -103,15 +103,39 @@ def test_joint_weighs_channels_by_their_noise(astronaut: NDArray[np.float64]) ->
     np.testing.assert_allclose(scaled / [1, 10], plain, atol=1e-8)
 
 
-def test_a_channel_without_noise(astronaut: NDArray[np.float64]) -> None:
-    image = noisy(astronaut, [0, 20, 20])
-    levels = [0.0, 20.0, 20.0]
-    result = denoise(image, levels, data_range=255, channel_axis=-1, colour="separate")
-    np.testing.assert_array_equal(result[..., 0], image[..., 0])
-    with pytest.raises(ValueError, match="without noise"):
-        denoise(image, levels, data_range=255, channel_axis=-1, colour="joint")
-    opponent = denoise(image, levels, data_range=255, channel_axis=-1)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_sample_without_noise_is_returned(place: int, astronaut: NDArray[np.float64]) -> None:
+    levels = [20.0, 10.0, 20.0]
+    levels[place] = 0.0
+    image = noisy(astronaut, levels)
+    others = [n for n in range(3) if n != place]
+    colours: tuple[Colour, ...] = ("auto", "joint", "separate")
+    for colour in colours:
+        result = denoise(image, levels, data_range=255, channel_axis=-1, colour=colour)
+        np.testing.assert_array_equal(result[..., place], image[..., place])
+        mode: Colour = "separate" if colour == "separate" else "joint"
+        rest = denoise(
+            image[..., others],
+            [levels[n] for n in others],
+            data_range=255,
+            channel_axis=-1,
+            colour=mode,
+        )
+        np.testing.assert_allclose(result[..., others], rest, atol=1e-9)
+    opponent = denoise(image, levels, data_range=255, channel_axis=-1, colour="opponent")
     assert error(opponent, astronaut) < error(image, astronaut)
+
+
+def test_an_empty_sample_is_found(astronaut: NDArray[np.float64]) -> None:
+    image = noisy(astronaut, 20)
+    image[..., 1] = 3.0
+    result = denoise(image, channel_axis=-1)
+    np.testing.assert_array_equal(result[..., 1], image[..., 1])
+    rest = denoise(image[..., ::2], channel_axis=-1)
+    np.testing.assert_allclose(result[..., ::2], rest, atol=1e-9)
+    assert error(result[..., ::2], astronaut[..., ::2]) < 0.5 * error(
+        image[..., ::2], astronaut[..., ::2]
+    )
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])

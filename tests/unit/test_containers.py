@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff import Denoiser, VolumeModelWarning, denoise
+from integrodiff import Denoiser, VolumeModelWarning, denoise, estimate_sigma
 
 SETTINGS: dict[str, Any] = {"data_range": 255, "model": "pm"}
 
@@ -83,7 +83,38 @@ class TestPillow:
         found = denoise(Image.fromarray(noisy(12, 13, 3, dtype="uint8")), 20, as_float=True)
         assert isinstance(found, np.ndarray)
 
-    @pytest.mark.parametrize("mode", ["P", "1", "CMYK", "LA"])
+    def test_inks_are_all_denoised(self) -> None:
+        pixels = noisy(24, 25, 4, dtype="uint8")
+        pixels[..., 1] = 7  # an empty ink is returned as it is
+        image = Image.frombytes("CMYK", (25, 24), pixels.tobytes())
+        image.info["comment"] = "kept"
+        found: Any = denoise(image, **SETTINGS)
+        assert (found.mode, found.size, found.info["comment"]) == ("CMYK", (25, 24), "kept")
+        expected = denoise(pixels, axes="YXS", colour="joint", **SETTINGS)
+        np.testing.assert_array_equal(np.asarray(found), expected)
+        assert (expected[..., 1] == 7).all()
+        assert expected[..., 3].std() < 0.9 * pixels[..., 3].std()
+
+    def test_transparency_beside_grey_is_kept(self) -> None:
+        pixels = noisy(12, 13, 2, dtype="uint8")
+        found: Any = denoise(Image.fromarray(pixels), 20, **SETTINGS)
+        assert found.mode == "LA"
+        np.testing.assert_array_equal(np.asarray(found)[..., 1], pixels[..., 1])
+        expected = denoise(pixels[..., 0].copy(), 20, **SETTINGS)
+        np.testing.assert_array_equal(np.asarray(found)[..., 0], expected)
+
+    @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+    def test_palettes_come_back_as_colours(self, mode: str) -> None:
+        image = Image.fromarray(noisy(12, 13, 3, dtype="uint8")).quantize(32)
+        image.info["comment"] = "kept"
+        if mode == "RGBA":
+            image.info["transparency"] = 3
+        found: Any = denoise(image, 20, **SETTINGS)
+        assert (found.mode, found.info) == (mode, {"comment": "kept"})
+        expected = denoise(np.asarray(image.convert(mode)), 20, axes="YXS", **SETTINGS)
+        np.testing.assert_array_equal(np.asarray(found), expected)
+
+    @pytest.mark.parametrize("mode", ["1", "YCbCr", "LAB", "HSV"])
     def test_others_are_refused(self, mode: str) -> None:
         with pytest.raises(TypeError, match=rf"mode '{mode}'.*convert"):
             denoise(Image.new(mode, (12, 13)), 20)
@@ -145,6 +176,15 @@ class TestXarray:
             image.integrodiff.denoise(20, **SETTINGS), denoise(image, 20, **SETTINGS)
         )
         assert image.integrodiff.estimate_sigma() == pytest.approx(20, rel=0.2)
+        levels = xr.DataArray([10.0, 40.0], dims="band", coords={"band": ["red", "blue"]})
+        bands = (levels / 20 * image).expand_dims(time=3).assign_attrs(units="K")
+        found = bands.integrodiff.estimate_sigma()
+        xr.testing.assert_identical(found, levels.assign_attrs(units="K").copy(data=found.values))
+        np.testing.assert_allclose(found, levels, rtol=0.2)
+        valid = image.notnull() & (image.y > 3)
+        assert (bands.integrodiff.estimate_sigma(mask=valid) != found).all()
+        renamed = bands.rename(band="run")
+        np.testing.assert_array_equal(renamed.integrodiff.estimate_sigma(axes="TCYX"), found)
         if importlib.util.find_spec("matplotlib") is not None:
             assert len(image.integrodiff.compare(image).axes) > 6
             assert len(image.integrodiff.explain(20, model="pm").axes) > 12
@@ -202,6 +242,14 @@ class TestDask:
         np.testing.assert_array_equal(
             denoise(frames.compute(), 20, axes="TYX", **SETTINGS), expected
         )
+
+    def test_noise_is_not_estimated_without_a_word(self) -> None:
+        da, xr = pytest.importorskip("dask.array"), pytest.importorskip("xarray")
+        image = da.from_array(noisy(40, 41), chunks=20)
+        for given in (image, xr.DataArray(image, dims=("y", "x"))):
+            with pytest.raises(TypeError, match=r"call estimate_sigma\(image\.compute\(\)\)"):
+                estimate_sigma(given)
+            assert estimate_sigma(given.compute()) == estimate_sigma(noisy(40, 41))
 
     def test_in_xarray(self) -> None:
         xr = pytest.importorskip("xarray")

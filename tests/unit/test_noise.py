@@ -57,6 +57,26 @@ class TestEstimateSigma:
         by_last = estimate_sigma(np.moveaxis(image, 0, -1), channel_axis=-1)
         np.testing.assert_array_equal(by_last, found)
 
+    def test_axes_tell_what_shares_a_level(self) -> None:
+        x = np.arange(41) * np.ones((40, 1))
+        planes = [x + normal(x.shape, sigma, i) for i, sigma in enumerate((5, 5, 20, 20, 80, 80))]
+        frames = np.stack(planes)
+        each = [float(estimate_sigma(frame)) for frame in frames]
+        assert estimate_sigma(frames, axes="TYX") == np.median(each)
+        np.testing.assert_array_equal(estimate_sigma(frames, axes="cyx"), each)
+        pairs = frames.reshape(3, 2, 40, 41)
+        expected = np.mean(np.reshape(each, (3, 2)), axis=1)
+        np.testing.assert_array_equal(estimate_sigma(pairs, axes="CTYX"), expected)
+        np.testing.assert_array_equal(estimate_sigma(pairs, axes="CSYX"), np.reshape(each, (3, 2)))
+
+    def test_planes_with_few_valid_pixels_are_replaced(self) -> None:
+        frames = np.stack([normal((30, 31), 10, i) for i in range(12)])
+        mask = np.ones(frames.shape, np.bool_)
+        mask[0], mask[1, :, 8:] = False, False
+        chosen = [2, 3, 4, 5, 6, 7, 8, 9, 11]
+        expected = np.median([estimate_sigma(frames[i]) for i in chosen])
+        assert estimate_sigma(frames, axes="TYX", mask=mask) == expected
+
     def test_unit_does_not_matter(self, camera: NDArray[np.float64]) -> None:
         image = camera + normal(camera.shape, 20)
         found = estimate_sigma(image)

@@ -103,7 +103,7 @@ SIGNATURES = {
         "*window=None",
         "*unit=None",
     ],
-    "estimate_sigma": ["image", "*channel_axis=None", "*mask=None"],
+    "estimate_sigma": ["image", "*axes=None", "*channel_axis=None", "*mask=None"],
     "estimate_poisson_gaussian": ["image", "*channel_axis=None", "*offset=None", "*mask=None"],
     "PoissonGaussian": ["*gain=1.0", "*offset=0.0", "*readout=0.0"],
     "Denoiser": [
@@ -234,7 +234,7 @@ its left. A new module must be entered here."""
 CONFINED = {
     "stages": set[str](),
     "io": {"errors", "install", "layout", "units", "validity", "_atomic"},
-    "noise": {"arrays", "errors", "validity", "_checks"},
+    "noise": {"arrays", "containers", "errors", "validity", "_checks"},
     "request": {
         *(
             "arrays",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from integrodiff.cli._terminal import ExitCode, note, stop, stopping
+from integrodiff.cli._terminal import ExitCode, note, say, stop, stopping
 
 if TYPE_CHECKING:
     from integrodiff.cli._masks import Exclusions
-    from integrodiff.io import ImageReader
+    from integrodiff.io import ImageHeader, ImageReader
     from integrodiff.layout import Layout
     from integrodiff.viz.view import Selection, View
 
@@ -44,7 +44,8 @@ GreyWindow = Annotated[
     typer.Option(
         metavar="LOW HIGH",
         help="Grey values to draw black and white, such as -160 240 for soft tissue in CT. By "
-        "default 0 and 255 for 8 bits, else the lowest and highest half per cent of the result.",
+        "default what a DICOM file proposes; otherwise 0 and 255 for 8 bits, else the lowest and "
+        "highest half per cent of the result.",
         show_default=False,
     ),
 ]
@@ -64,6 +65,16 @@ class ViewOptions:
         """The point of a volume to draw planes through, from zero; None if none is named."""
         places = self._places()
         return places if {"Y", "X"} & set(places) else None
+
+    def window_for(self, header: ImageHeader) -> tuple[float, float] | None:
+        """Return the window that was given, or else the one that a file proposes."""
+        proposed = header.window if header.layout.samples == 1 else None
+        if self.window is not None or proposed is None:
+            return self.window
+        low, high = proposed
+        unit = f" {header.display.unit}" if header.display.unit else ""
+        say(f"window {low:g} to {high:g}{unit}, as the file proposes; --window sets another")
+        return proposed
 
     def check(self) -> None:
         """Refuse options that are wrong for every image."""

@@ -130,13 +130,13 @@ def _run(request: _Request) -> None:
     if request.shown.point is not None:
         _draw_planes(request, request.shown.point)
         return
-    views = _views(request)
+    views, window = _views(request)
     with stopping(ExitCode.INPUT, ValueError):
         common_mask(views)
     with stopping(ExitCode.USAGE, ValueError, TypeError):
         found = compared(
             views,
-            window=request.shown.window,
+            window=window,
             zoom=request.zoom,
             data_range=request.data_range,
         )
@@ -185,8 +185,9 @@ def _draw_planes(request: _Request, at: dict[str, int]) -> None:
             )
         images.append([in_units(view, *header.display) for view in views])
         headers.append(header)
+    window = request.shown.window_for(headers[0])
     with stopping(ExitCode.INPUT, ValueError, TypeError):
-        found = compared_planes(images, window=request.shown.window, data_range=request.data_range)
+        found = compared_planes(images, window=window, data_range=request.data_range)
     say(f"drawn: {', '.join(comparison.images['before'].words for comparison in found)}")
     with stopping(ExitCode.OUTPUT, ImageFileError):
         pixels = orthogonal_sheet(found, where, distances(headers[0].spacing))
@@ -196,14 +197,14 @@ def _draw_planes(request: _Request, at: dict[str, int]) -> None:
     say(f"comparison written to {request.output}")
 
 
-def _views(request: _Request) -> list[View]:
-    """Read what is drawn of each file; stop if they do not fit each other."""
+def _views(request: _Request) -> tuple[list[View], tuple[float, float] | None]:
+    """Read what is drawn of each file, and its window; stop if they do not fit each other."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import open_image
     from integrodiff.viz.view import in_units
 
     exclusions = request.masks.exclusions()
-    views, displays = [], []
+    views, headers = [], []
     for path in request.inputs:
         with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
             say_notes(path, reader)
@@ -211,19 +212,21 @@ def _views(request: _Request) -> list[View]:
         if view.mask is not None and not view.mask.any():
             stop(ExitCode.INPUT, f"{path} has no valid pixel on this page")
         views.append(view)
-        displays.append(reader.header.display)
+        headers.append(reader.header)
     before = request.inputs[0]
     for path, view in zip(request.inputs[1:], views[1:], strict=True):
         if view.pixels.shape != views[0].pixels.shape:
             stop(
                 ExitCode.INPUT,
-                f"{path} has the shape {_shape(view)} and {before} {_shape(views[0])}; "
+                f"{path} has {_shape(view)} pixels and {before} {_shape(views[0])}; "
                 "both images must have the same size and number of colours",
             )
+    displays = [header.display for header in headers]
     if len(set(displays)) > 1:
         note("grey values are the stored ones, since these files scale theirs in different ways")
-        return views
-    return [in_units(view, *display) for view, display in zip(views, displays, strict=True)]
+        return views, request.shown.window
+    views = [in_units(view, *display) for view, display in zip(views, displays, strict=True)]
+    return views, request.shown.window_for(headers[0])
 
 
 def _say_what_is_drawn(inputs: tuple[Path, ...], found: Comparison) -> None:
@@ -246,7 +249,8 @@ def _say_what_is_drawn(inputs: tuple[Path, ...], found: Comparison) -> None:
 
 
 def _shape(view: View) -> str:
-    return " x ".join(map(str, view.pixels.shape))
+    height, width, *samples = view.pixels.shape
+    return f"{width} x {height}" + "".join(f" x {count}" for count in samples)
 
 
 def _print_table(paths: tuple[Path, ...], found: Comparison) -> None:

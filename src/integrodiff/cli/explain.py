@@ -168,14 +168,14 @@ def _run(request: _Request) -> None:
                 "denoise` treats a volume as a whole"
             )
         words, found = _explained(request, model, reader)
-        white_is_zero = reader.header.metadata.white_is_zero
+        header = reader.header
     what = f"{Path(request.model).name} at {found.noise}"
     title = ", ".join(filter(None, [request.input.name, words]))
     figure = draw(
         found.explanation,
         printable(f"{title}: {what}"),
-        window=request.shown.window,
-        white_is_zero=white_is_zero,
+        window=request.shown.window_for(header),
+        white_is_zero=header.metadata.white_is_zero,
     )
     with stopping(ExitCode.OUTPUT, OSError):
         save_figure(figure, request.output, overwrite=request.overwrite)

@@ -37,6 +37,7 @@ from integrodiff.io.registry import (
     format_of_content,
     format_of_name,
     is_image_folder,
+    largest_series_among,
     series_in_folder,
 )
 from integrodiff.io.spacing import Spacing
@@ -59,6 +60,7 @@ __all__ = [
     "format_of_content",
     "format_of_name",
     "is_image_folder",
+    "largest_series_among",
     "open_image",
     "read_image",
     "series_in_folder",
@@ -173,7 +175,7 @@ class create_image:  # noqa: N801 - used like the function open
             if self._completed is not None:
                 self._completed(self._temporary)
             self._stack.close()
-        self.notes = self._writer.notes + _left_behind(self._header.metadata, self._format.name)
+        self.notes = self._writer.notes + _left_behind(self._header, self._format.name)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -305,8 +307,9 @@ _KEEPS = {
 _WITH_LOSS = ("JPEG", "WebP", "AVIF", "HEIC")
 
 
-def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
+def _left_behind(header: ImageHeader, kind: str) -> tuple[str, ...]:
     """Return in words which metadata the format of the output cannot hold."""
+    metadata, axes = header.metadata, header.layout.axes
     missing = [
         what
         for name, (what, takers) in _KEEPS.items()
@@ -314,6 +317,8 @@ def _left_behind(metadata: Metadata, kind: str) -> tuple[str, ...]:
     ]
     if kind in ("NPY", "GIF", "BMP") and metadata.orientation != 1:
         missing.append("the orientation")
+    if kind == "NPY" and set(axes) & set("TCZ"):
+        missing.append(f"what the axes {axes} mean")
     own = metadata.own
     if own is not None and own.format != kind and own.only_here is not None:
         missing.append(own.only_here)

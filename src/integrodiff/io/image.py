@@ -49,6 +49,11 @@ class FormatDetails:
         """The grey values that programs show."""
         return Display()
 
+    @property
+    def window(self) -> tuple[float, float] | None:
+        """Black and white on the screen that the file proposes, in values of ``display``."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Derivation:
@@ -204,6 +209,12 @@ class ImageHeader:
         """The grey values that programs show."""
         own = self.metadata.own
         return Display() if own is None else own.display
+
+    @property
+    def window(self) -> tuple[float, float] | None:
+        """Black and white on the screen that the file proposes, in values of ``display``."""
+        own = self.metadata.own
+        return None if own is None else own.window
 
     @property
     def values_per_pixel(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -305,6 +305,18 @@ def series_in_folder(path: Path) -> int:
     module = import_module(_SERIES.module)
     count: int = module.series_in(path, module.image_files(path))
     return count
+
+
+def largest_series_among(files: Iterable[Path]) -> list[Path]:
+    """Return those of some files that are slices of the same DICOM series, of the largest one.
+
+    Slices without a place in space do not count; with fewer than two slices nothing is returned.
+    """
+    candidates = [file for file in files if _begins_like_dicom(file)]
+    if len(candidates) < 2 or _SERIES.missing is not None:
+        return []
+    found: list[Path] = import_module(_SERIES.module).largest_series_among(candidates)
+    return found
 
 
 _SERIES = FORMATS[-1]

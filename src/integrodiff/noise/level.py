@@ -37,8 +37,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._checks import finite_number
-from integrodiff.arrays import array_image
-from integrodiff.noise.levels import NoiseLevels, measured_levels, white
+from integrodiff.arrays import ArrayImage, array_image
+from integrodiff.containers import ImageLike, opened
+from integrodiff.noise.levels import NoiseLevels, measured_levels, typical_levels, white
 from integrodiff.noise.photons import PoissonGaussian
 from integrodiff.noise.spectrum import SIDE as TILE
 from integrodiff.noise.spectrum import Tiles, tiles_of, whole_squares
@@ -60,34 +61,46 @@ _CLASSES = 8
 _SMALLEST_IMAGE = 20
 """Rows and columns from which on noise is estimated."""
 _FEWEST_TILES = (_SMALLEST_IMAGE - TILE + 1) ** 2
+# Number of planes from which the noise of a channel is estimated; more hardly help.
+_MOST_PLANES = 9
 # Pixels, and patches, that are worked on at a time.
 _BAND_PIXELS, _BLOCK = 2**17, 2**14
 
 
 def estimate_sigma(
-    image: ArrayLike, *, channel_axis: int | None = None, mask: ArrayLike | None = None
+    image: ImageLike,
+    *,
+    axes: str | None = None,
+    channel_axis: int | None = None,
+    mask: ArrayLike | None = None,
 ) -> float | Floats:
     """Estimate the standard deviation of additive noise, white or correlated between pixels.
 
     Parameters
     ----------
     image : array_like
-        Grey image (rows, columns), or multichannel image with a ``channel_axis``, of at least
-        20 x 20 pixels. Integer or real floating point; NaN and infinite values are invalid pixels,
-        as are the masked ones of a masked array.
+        Grey image (rows, columns) of at least 20 x 20 pixels, or an image with further axes that
+        ``axes`` or ``channel_axis`` describes. Integer or real floating point; NaN and infinite
+        values are invalid pixels, as are the masked ones of a masked array. PyTorch tensors, Pillow
+        images and ``xarray.DataArray`` are taken as by :func:`denoise`.
+    axes : str, optional
+        One letter for each axis, as in :func:`denoise`. The level of frames, slices and other
+        planes is the median over up to nine of them.
     channel_axis : int, optional
-        Axis of the channels; each gets its own estimate.
+        Axis of the colour samples of a single image: ``channel_axis=-1`` is ``axes="YXS"``.
     mask : array of bool, optional
-        True at valid pixels, (rows, columns). Only patches without invalid pixels are used.
+        True at valid pixels, as in :func:`denoise`. Only patches without invalid pixels are used.
 
     Returns
     -------
     float, or ndarray of float
-        Noise level in the grey levels of the image; with a ``channel_axis`` one for each channel.
-        Zero if there is no noise.
+        Noise level in the grey levels of the image, zero if there is no noise. With the axes C or S
+        one for each channel or colour sample, and with both an array (channel, sample).
 
     Raises
     ------
+    TypeError
+        If the image is a dask array, which would have to be computed.
     ValueError
         If the image is too small, or has too few valid pixels.
 
@@ -106,10 +119,15 @@ def estimate_sigma(
     >>> abs(estimate_sigma(noisy) - 20) < 1
     True
     """
-    array, valid = _checked(image, channel_axis, mask)
-    if channel_axis is None:
-        return _sigma_of(array, valid)
-    return np.array([_sigma_of(channel, valid) for channel in np.moveaxis(array, channel_axis, 0)])
+    found = opened(image, "estimate_sigma")
+    axes = axes if channel_axis is not None else axes or found.axes
+    mask = None if mask is None else found.mask(mask)
+    source = array_image(found.array, axes=axes, channel_axis=channel_axis, mask=mask)
+    layout = source.layout
+    sigmas = np.array([_sigmas_of(source, channel) for channel in range(layout.channels)])
+    if "C" in layout.axes:
+        return sigmas if layout.has_samples else sigmas[:, 0]
+    return np.asarray(sigmas[0]) if layout.has_samples else float(sigmas[0, 0])
 
 
 def estimate_poisson_gaussian(
@@ -184,11 +202,49 @@ def _checked(
     return checked.array, valid
 
 
-def _sigma_of(image: NDArray[Any], valid: Mask | None = None) -> float:
-    """Estimate the noise level of one channel."""
-    if valid is not None and not has_enough_tiles(valid):
+def _sigmas_of(source: ArrayImage, channel: int) -> list[float]:
+    """Estimate the noise level of each sample of a channel."""
+    layout, found, some_valid = source.layout, [], False
+    chosen = ChosenPlanes(layout.plane_count // layout.channels)
+    for number, plane in enumerate(source.planes()):
+        if layout.channel_of(number) != channel or not chosen.wants_next():
+            continue
+        valid = source.validity.of(plane, number)
+        some_valid |= valid is None or bool(valid.any())
+        # A plane with too few valid pixels is replaced by a later one.
+        if valid is None or has_enough_tiles(valid):
+            chosen.take()
+            samples = [plane] if plane.ndim == 2 else list(np.moveaxis(plane, -1, 0))
+            found.append([estimate_levels(s, tiles_of(s, valid), valid) for s in samples])
+    if not some_valid:
+        raise ValueError("image has no valid pixel: all are masked, NaN or infinite")
+    if not found:
         raise ValueError(too_few_tiles())
-    return estimate_levels(image, tiles_of(image, valid), valid).sigma
+    return [typical_levels(column).sigma for column in zip(*found, strict=True)]
+
+
+class ChosenPlanes:
+    """Which planes of a channel noise is estimated from: some, spread evenly over all.
+
+    Parameters
+    ----------
+    count : int
+        Number of planes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._chosen = set(np.linspace(0, count - 1, min(count, _MOST_PLANES)).astype(int).tolist())
+        self._next = self._owed = 0
+
+    def wants_next(self) -> bool:
+        """Whether the next plane is to be measured, for itself or for one that could not be."""
+        self._owed += self._next in self._chosen
+        self._next += 1
+        return self._owed > 0
+
+    def take(self) -> None:
+        """Note that a plane was measured."""
+        self._owed -= 1
 
 
 def estimate_levels(
@@ -352,7 +408,7 @@ def _too_few_squares(side: int, count: int, instead: str) -> str:
 
 def _too_small(shape: tuple[int, ...]) -> str:
     return (
-        f"an image of {shape[0]} x {shape[1]} pixels is too small to estimate its noise; at least "
+        f"an image of {shape[1]} x {shape[0]} pixels is too small to estimate its noise; at least "
         f"{_SMALLEST_IMAGE} x {_SMALLEST_IMAGE} are needed. Otherwise give sigma"
     )
 

@@ -45,9 +45,11 @@ _WHITE_FROM = 2.5
 # that to lower ones, noise counts as partly correlated. These numbers and those below are fitted to
 # training images.
 _LOWER_RISE = 0.7
-_WHITE_UP_TO, _CORRELATED_FROM = 0.13, 0.17
-_DOUBT_BY_BEND, _DOUBT_BY_STRUCTURE, _DOUBT_BY_CLIPPING, _DOUBT_BY_SPREAD = 0.4, 0.05, 0.4, 0.4
-_USUAL_SPREAD = 1.25
+_WHITE_UP_TO, _CORRELATED_FROM = 0.24, 0.28
+_DOUBT_BY_HIGH_SPREAD, _USUAL_HIGH_SPREAD = 0.4, 1.1
+_DOUBT_BY_SPREAD, _USUAL_SPREAD = 0.4, 1.4
+_STEEP = (0.8, 1.0)
+_DOUBT_BY_CLIPPING = 0.4
 _DOUBT_BY_SIZE, _USUAL_DOUBT = 3.0, 0.125
 # White noise that was compressed has about its level at lower frequencies, as a logarithm of the
 # ratio without and per rise from high to middle frequencies. More than the other two, from middle
@@ -218,7 +220,7 @@ def _relative_levels(measured: Measurement) -> NoiseLevels:
     else:
         level = math.sqrt(power[total >= _WHITE_FROM].mean())
     left = _band(measured.power, _LOW) / max(_band(power, _LOW), _TINY)
-    share = 0.0 if compressed else _correlated_share(power, measured)
+    share = 0.0 if compressed else _correlated_share(measured)
     uneven = measured.spread > _UNEVEN and not compressed
     doubtful = left > _MOSTLY_STRUCTURE or uneven
     if level < _ROUNDING:
@@ -280,26 +282,30 @@ def _compressed_level(power: NDArray[np.float64]) -> float:
     return math.sqrt(middle) * math.exp(to_lower + rise)
 
 
-def _correlated_share(power: NDArray[np.float64], measured: Measurement) -> float:
+def _correlated_share(measured: Measurement) -> float:
     """Return 0 for white noise, 1 for correlated noise, and something between if unclear.
 
-    The spectrum of blurred noise rises evenly from high to low frequencies, that of structure
-    more and more. The more it bends, the more structure there is in a typical part of the image
-    compared with the noise, the more of the image is clipped, the more the flattest parts differ
-    from each other, and the smaller the image is, the more evidence it takes.
+    The spectra of blurred noise and of texture both rise from high to low frequencies. But noise is
+    the same everywhere, and texture is not: the more the flattest parts differ from each other at
+    high frequencies, the more evidence it takes. Where the spectrum is so steep that high
+    frequencies have hardly any noise, differences at all frequencies count instead. It also takes
+    more where noise is clipped, which bends the spectrum, and in small images.
     """
-    bands = [_band(power, band) for band in (_TOP, _MIDDLE, _NEXT)]
+    bands = [_band(measured.power, band) for band in (_TOP, _MIDDLE, _NEXT)]
     if min(bands) == 0:
         return 0.0
     to_middle, to_lower = np.diff(np.log(bands)) / 2
     if to_middle < 0:
         return _ramp(-to_middle, _SHARPENED_FROM, _SHARPENED_SURELY)
+    steep = _ramp(to_middle + to_lower, *_STEEP)
+    high, all_ = (
+        _DOUBT_BY_HIGH_SPREAD * max(measured.high_spread - _USUAL_HIGH_SPREAD, 0.0),
+        _DOUBT_BY_SPREAD * max(measured.spread - _USUAL_SPREAD, 0.0),
+    )
     evidence = to_middle + _LOWER_RISE * min(to_lower, to_middle)
-    evidence -= _DOUBT_BY_BEND * max(to_lower - to_middle, 0.0)
+    evidence -= (1 - steep) * high + steep * all_
     evidence -= max(_DOUBT_BY_SIZE / math.sqrt(measured.count) - _USUAL_DOUBT, 0.0)
-    evidence -= _DOUBT_BY_STRUCTURE * math.log(max(measured.structure, 1.0))
     evidence -= _DOUBT_BY_CLIPPING * measured.clipped
-    evidence -= _DOUBT_BY_SPREAD * max(measured.spread - _USUAL_SPREAD, 0.0)
     return _ramp(evidence, _WHITE_UP_TO, _CORRELATED_FROM)
 
 

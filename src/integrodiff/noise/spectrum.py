@@ -47,12 +47,16 @@ _CLIPPED_PART = 0.002
 _CLIPPED_REACH, _CLIPPED_ROUNDS = 2.0, 2
 # In a sum of samples, tiles count as clipped where this fraction of the pixels of a sample is.
 _CLIPPED_PIXELS = 0.12
-# More than this factor of the noise level is not lost where noise is clipped.
+# More than this factor of the noise level is not lost where a sample of a sum is clipped.
 _CLIPPED_LOSS = 3.0
+# Tiles with this many times the noise that clipping left of theirs in others, and a spectrum that
+# is steeper by this at low frequencies, have structure.
+_MORE_NOISE, _STEEPER = 1.15, 0.2
 # Of what part the coefficients of a compressed image are sparser in its blocks, as a logarithm.
 _SPARSER = 0.1
 _FEWEST_BLOCKS, _MOST_BLOCKS = 9, 1024
-_HIGH = np.add.outer(*[1 - np.cos(np.pi * np.arange(SIDE) / SIDE)] * 2).ravel() >= 1
+_TOTAL = np.add.outer(*[1 - np.cos(np.pi * np.arange(SIDE) / SIDE)] * 2).ravel()
+_HIGH, _HIGHER = _TOTAL >= 1, _TOTAL >= 2
 
 # Differences within a tile below this part of its values are rounding errors.
 _ROUNDING = 1e-6
@@ -72,6 +76,10 @@ class Measurement:
     spread : float
         Standard deviation of the energies of the chosen tiles over what stationary Gaussian noise
         with this spectrum has. It is far above one where the image has no flat parts.
+    high_spread : float
+        The same for the energies of high frequencies alone, which hold less structure.
+    headroom : float
+        Distance of the mean of a typical chosen tile to the next clipped grey value, over ``unit``.
     structure : float
         Energy of a typical tile over that of the noise; close to one where most of the image is
         flat.
@@ -93,6 +101,8 @@ class Measurement:
     count: float
     mean: float
     clipped: float = 0.0
+    high_spread: float = 1.0
+    headroom: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,20 +165,34 @@ class Tiles:
         elif np.isfinite(self.clipped).any():
             for _ in range(_CLIPPED_ROUNDS):
                 level = math.sqrt(_energies(found.power.ravel()))
+                loss = self._clipping_loss(found, level)
                 inside = usable & self._unclipped(level)
                 if inside.sum() < _FEWEST_CHOSEN:
                     break
                 again = self._measured(energies, inside)
-                if math.sqrt(_energies(again.power.ravel())) > _CLIPPED_LOSS * level:
-                    break  # no flat tile is left
+                more = math.sqrt(_energies(again.power.ravel())) > _MORE_NOISE * loss * level
+                if more and _steepness(again) > _steepness(found) + _STEEPER:
+                    # No flat tile is left there, but clipped ones tell the noise as well.
+                    return replace(found, power=found.power * loss**2)
                 found = replace(again, clipped=1 - float(inside.sum() / usable.sum()))
         return found
 
+    def _clipping_loss(self, found: Measurement, level: float) -> float:
+        """Return the level of Gaussian noise over what clipping leaves of it in chosen tiles.
+
+        It follows from the distance of their mean to the clipped value, in deviations, since both
+        are those of a clipped normal distribution.
+        """
+        return 1 / float(np.interp(found.headroom / level, *_clipped_normal()))
+
     def _unclipped(self, sigma: float) -> NDArray[np.bool_]:
         """Whether the mean of a tile is far from clipped values."""
-        reach = _CLIPPED_REACH * sigma
+        return np.asarray(self._headroom(self.means) > _CLIPPED_REACH * sigma)
+
+    def _headroom(self, means: Floats) -> Floats:
+        """Return the distance to the next clipped grey value."""
         darkest, brightest = self.clipped
-        return np.asarray((self.means > darkest + reach) & (self.means < brightest - reach))
+        return np.minimum(means - darkest, brightest - means)
 
     def _measured(self, energies: Floats, usable: NDArray[np.bool_]) -> Measurement:
         """Return the mean spectrum of usable tiles with quiet neighbours."""
@@ -181,14 +205,15 @@ class Tiles:
         count = min(wanted, int(np.isfinite(around).sum()))
         chosen = np.argpartition(around, count - 1)[:count]
         chosen = chosen[own[chosen] <= _OUTLIER * np.median(own[chosen])]
-        power = self.power[chosen].mean(axis=0).astype(np.float64)
-        deviation = math.sqrt(2 * np.sum(power**2)) / np.sum(power)
-        spread = float(own[chosen].std() / own[chosen].mean() / deviation)
+        each = self.power[chosen]
+        power = each.mean(axis=0).astype(np.float64)
         structure = float(np.median(own[usable]) / _energies(power))
         return Measurement(
             power=power.reshape(SIDE, SIDE),
             unit=self.unit,
-            spread=spread,
+            spread=_spread(each),
+            high_spread=_spread(each[:, _HIGHER]),
+            headroom=float(np.median(self._headroom(self.means[chosen]))),
             structure=structure,
             compressed=self.compressed,
             count=own.size / self.reach**2,
@@ -393,6 +418,38 @@ def _sparsity(blocks: NDArray[Any], middle: float, unit: float) -> float:
     if not present.any():
         return 1.0
     return float(np.mean(np.sqrt(np.mean(high * high, axis=0))[present] / means[present]))
+
+
+def _steepness(found: Measurement) -> float:
+    """Return the rise of the spectrum to the lowest frequencies, as a logarithm."""
+    power = found.power.ravel()
+    next_, lowest = (power[band].mean() for band in (_HIGH & ~_HIGHER, (_TOTAL > 0) & ~_HIGH))
+    return math.log(lowest / next_) / 2 if lowest > 0 and next_ > 0 else 0.0
+
+
+@cache
+def _clipped_normal() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean over deviation of normal noise that is clipped at zero, and its deviation.
+
+    The deviation, of noise of level one, grows with the first from a signal of -2 to one of 4.
+    """
+    from scipy.special import ndtr
+
+    signal = np.linspace(-2, 4, 121)
+    density = np.exp(-(signal**2) / 2) / math.sqrt(2 * math.pi)
+    mean = signal * ndtr(signal) + density
+    deviation = np.sqrt((signal**2 + 1) * ndtr(signal) + signal * density - mean**2)
+    return mean / deviation, deviation
+
+
+def _spread(power: Floats) -> float:
+    """Return the deviation of the energies of tiles over that of Gaussian noise.
+
+    Each of the squared coefficients of noise deviates by the square root of two times its mean.
+    """
+    energies, means = power.sum(axis=1, dtype=np.float64), power.mean(axis=0, dtype=np.float64)
+    expected = math.sqrt(2 * np.sum(means**2))
+    return float(energies.std() / expected) if expected > 0 else 1.0
 
 
 def _energies(power: Floats) -> Any:

@@ -188,7 +188,7 @@ def explain(
         "engine": engine,
     }
     denoiser = Denoiser(sigma, **settings)
-    if denoiser.request.has_alpha(source.layout):
+    if denoiser.request.has_alpha(source.layout) and not found.all_colours:
         source = source.split_last_sample()[1]
     selection = select(source.layout, at=at, bands=bands, all_samples=True)
     own = _sigma_of(sigma, source.layout, selection)

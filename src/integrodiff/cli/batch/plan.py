@@ -106,6 +106,8 @@ def plan_jobs(
         record = folder / RECORDS / place.with_name(_record_name(place.name))
         jobs.append(Job(source=image.path, target=folder / place, record=record))
     _refuse_collisions(jobs)
+    if series:
+        _note_single_slices([job.source for job in jobs])
     return jobs
 
 
@@ -253,6 +255,19 @@ def _refuse_several_series(folder: Path) -> None:
             ExitCode.INPUT,
             f"{folder}: holds {count} DICOM series; put the files of each into a folder of its "
             "own, or denoise all files one by one by --slices",
+        )
+
+
+def _note_single_slices(files: list[Path]) -> None:
+    """Say that slices which were given file by file are not denoised as the volume they make."""
+    from integrodiff.io import largest_series_among
+
+    slices = largest_series_among(files)
+    if slices:
+        note(
+            f"{len(slices)} files, {slices[0].name} to {slices[-1].name}, are slices of one DICOM "
+            "series and are denoised one by one; give the folder that holds them, and nothing "
+            "else, to denoise them as a volume, or --slices if that is meant"
         )
 
 

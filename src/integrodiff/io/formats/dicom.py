@@ -11,6 +11,7 @@ second file.
 from __future__ import annotations
 
 import io
+import math
 import struct
 import warnings
 from collections.abc import Generator, Iterator
@@ -105,6 +106,20 @@ class DicomDetails(FormatDetails):
         if unit in ("", "US"):  # not specified
             unit = "HU" if dataset.get("Modality") == "CT" and "RescaleSlope" in dataset else ""
         return Display(slope, intercept, unit) if slope else Display()
+
+    @property
+    def window(self) -> tuple[float, float] | None:
+        """The first window that the file proposes (PS3.3 C.11.2.1.2)."""
+        ends = [self.dataset.get(name) for name in ("WindowCenter", "WindowWidth")]
+        first = [end[0] if isinstance(end, MultiValue) and end else end for end in ends]
+        try:
+            centre, width = (float(end) for end in first)
+        except (TypeError, ValueError):  # missing, empty or damaged
+            return None
+        if str(self.dataset.get("VOILUTFunction") or "LINEAR") == "LINEAR":
+            centre, width = centre - 0.5, width - 1
+        window = centre - width / 2, centre + width / 2
+        return window if width > 0 and all(map(math.isfinite, window)) else None
 
 
 class Reader(ImageReader):

@@ -64,6 +64,11 @@ class SeriesDetails(FormatDetails):
         """The values after the rescaling of the files, which is the same in all of them."""
         return self.slices[0].display
 
+    @property
+    def window(self) -> tuple[float, float] | None:
+        """The window that the file in the middle proposes."""
+        return self.slices[len(self.slices) // 2].window
+
 
 class _Summary(NamedTuple):
     """What decides whether files belong together."""
@@ -92,6 +97,17 @@ def _series_in(files: tuple[Path, ...], changed: int) -> int:
     if len(images) < 2 or not any(found.placed for found in images):
         return 0
     return len({found.series for found in images}) if all(f.single for f in images) else 0
+
+
+def largest_series_among(files: Sequence[Path]) -> list[Path]:
+    """Return the files of the largest series of slices with a place in space, or none."""
+    by_series = defaultdict(list)
+    for file in files:
+        found = _summary(file)
+        if found is not None and found.placed and found.single:
+            by_series[found.series].append(file)
+    largest = max(by_series.values(), key=len, default=[])
+    return largest if len(largest) > 1 else []
 
 
 def _summary(path: Path) -> _Summary | None:

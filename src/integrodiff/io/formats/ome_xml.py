@@ -1,4 +1,4 @@
-"""The axes of an OME-TIFF file, from its OME-XML.
+"""The axes of an OME-TIFF file: read from its OME-XML, and described by it.
 
 tifffile opens the other files of a data set to find them, and its functions that parse the XML
 alone are private. Here nothing is opened, and a document type, which could define entities, is
@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.parsers import expat
 
 import numpy as np
 
-from integrodiff.io.spacing import Spacing, declared
+from integrodiff.io.spacing import Spacing, Spacings, declared
+from integrodiff.layout import Layout
 
 _LONGEST = 2**26
 """Characters of OME-XML that are parsed."""
@@ -101,6 +102,64 @@ def ome_axes(description: str, pages: int, page_shape: tuple[int, int, int]) -> 
     ]
     axes = tuple((letter, lengths[letter]) for letter in letters if lengths[letter] > 1)
     return OmeAxes(axes, declared(values, "TZYX"))
+
+
+_TYPES = {
+    **{name: name for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32")},
+    "float32": "float",
+    "float64": "double",
+}
+_SCHEMA = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+_LENGTHS = {unit: unit for unit in ("Å", "nm", "µm", "mm", "cm", "m")} | {"inch": "in"}
+_TIMES = ("µs", "ms", "s", "min")
+
+
+def new_ome_xml(
+    layout: Layout, samples: int, dtype: np.dtype[Any], spacing: Spacings
+) -> bytes | None:
+    """Return OME-XML for the pages of an image, in ASCII as TIFF asks for.
+
+    None if OME has no words for its axes or numbers. Spacing without a unit is left out, since it
+    would be read as micrometres.
+
+    Parameters
+    ----------
+    layout : Layout
+        Axes of the image. Pages are counted along its plane axes.
+    samples : int
+        Number of samples of a pixel, with alpha.
+    dtype : dtype
+        Type of its numbers.
+    spacing : mapping from str to Spacing
+        Distance of neighbouring pixels.
+    """
+    letters, kind = layout.plane_axes, _TYPES.get(dtype.name)
+    if not letters or not set(letters) <= set("TCZ") or kind is None:
+        return None
+    order = "XY" + letters[::-1] + "".join(sorted(set("CZT") - set(letters)))
+    sizes = {letter: layout.length(letter) for letter in "XYZCT"}
+    channels, sizes["C"] = sizes["C"], sizes["C"] * samples
+    attributes = {"DimensionOrder": order, "Type": kind}
+    attributes |= {f"Size{letter}": str(size) for letter, size in sizes.items()}
+    for letter, (distance, unit) in spacing.items():
+        if letter == "T" and unit in _TIMES:
+            attributes |= {"TimeIncrement": repr(distance), "TimeIncrementUnit": unit}
+        elif letter in "XYZ" and unit in _LENGTHS:
+            name = f"PhysicalSize{letter}"
+            attributes |= {name: repr(distance), f"{name}Unit": _LENGTHS[unit]}
+    described = " ".join(f'{name}="{value}"' for name, value in attributes.items())
+    each = "".join(
+        f'<Channel ID="Channel:0:{number}" SamplesPerPixel="{samples}"/>'
+        for number in range(channels)
+    )
+    text = (
+        f'<?xml version="1.0" encoding="UTF-8"?><OME xmlns="{_SCHEMA}" '
+        'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
+        f'xsi:schemaLocation="{_SCHEMA} {_SCHEMA}/ome.xsd"><Image ID="Image:0">'
+        f'<Pixels ID="Pixels:0" {described}>{each}'
+        f'<TiffData IFD="0" PlaneCount="{layout.plane_count}"/></Pixels></Image></OME>'
+    )
+    return text.encode("ascii", "xmlcharrefreplace")
 
 
 def _only_pixels(description: str) -> _Pixels:

@@ -84,7 +84,7 @@ class ZarrDetails(FormatDetails):
     @property
     def only_here(self) -> str | None:
         """The metadata that is lost in a file of another format, in words for the user."""
-        return "the axes, scales and other attributes of the Zarr folder"
+        return "attributes of the Zarr folder besides axes and scales"
 
 
 class Reader(ImageReader):

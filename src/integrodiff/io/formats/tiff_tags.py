@@ -59,7 +59,7 @@ class TiffPageTags(NamedTuple):
     def in_exif(self) -> tuple[int, ...]:
         """Tags that go into a block of EXIF data, if there is reason for one."""
         codes = [code for code, *_ in self.tags if code in _IN_EXIF]
-        needed = self.exif or not {_DESCRIPTION, _SOFTWARE}.issuperset(codes)
+        needed = self.exif or not {DESCRIPTION, _SOFTWARE}.issuperset(codes)
         return (ORIENTATION, *codes) if needed else ()
 
 
@@ -155,7 +155,7 @@ LAYOUT = frozenset({*range(254, 260), 262, 266, 273, *range(277, 285), 288, 289,
 LAYOUT |= frozenset({*range(322, 326), 330, *range(338, 342), 347, *range(529, 533), 32997, 32998})
 
 ORIENTATION, XMP, ICC_PROFILE = 274, 700, 34675
-_DESCRIPTION, _SOFTWARE, _GDAL, _NODATA = 270, 305, 42112, 42113
+DESCRIPTION, _SOFTWARE, _GDAL, _NODATA = 270, 305, 42112, 42113
 _HORIZONTAL, _VERTICAL, _UNIT = 282, 283, 296
 _ASCII, _PALETTE, _SEPARATED = 2, 3, 5
 _RATIONALS = (5, 10)
@@ -175,7 +175,7 @@ def page_tags(page: TiffPage) -> TiffPageTags:
         value: Any = stored_value(tag)
         if tag.dtype in _RATIONALS:
             value = tag.value  # tifffile miscounts rational numbers that are given as bytes
-        elif tag.code == _DESCRIPTION:
+        elif tag.code == DESCRIPTION:
             value = _description(value)
         tags.append((tag.code, int(tag.dtype), tag.count, value, False))
     resolution = page.tags.valueof(_HORIZONTAL), page.tags.valueof(_VERTICAL)
@@ -332,7 +332,7 @@ def described_as(tags: TiffPageTags, dtype: np.dtype[Any]) -> TiffPageTags:
 
     def adapted(tag: TiffTagTuple) -> TiffTagTuple:
         code, kind, count, value, once = tag
-        if code != _DESCRIPTION or not value.rstrip(b"\0 \r\n").endswith(b"OME>"):
+        if code != DESCRIPTION or not value.rstrip(b"\0 \r\n").endswith(b"OME>"):
             return tag
         if (found := _OME_TYPE.search(value)) is None or found[0].endswith(b'"%s"' % name):
             return tag

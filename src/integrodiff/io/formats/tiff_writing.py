@@ -24,10 +24,12 @@ from integrodiff.io.formats.exif import (
     pointer,
     read_block,
 )
+from integrodiff.io.formats.ome_xml import new_ome_xml
 from integrodiff.io.formats.pyramid import smaller
 from integrodiff.io.formats.tiff_cog import named, write_cloud_optimised
 from integrodiff.io.formats.tiff_tags import (
     COPIED,
+    DESCRIPTION,
     ICC_PROFILE,
     LAYOUT,
     ORIENTATION,
@@ -41,7 +43,7 @@ from integrodiff.io.formats.tiff_tags import (
     with_exif,
     without_statistics,
 )
-from integrodiff.io.image import ImageHeader, Metadata, Page
+from integrodiff.io.image import ImageHeader, Page
 from integrodiff.validity import Mask, Validity
 
 _WHITE_IS_ZERO, _GREY, _RGB, _TRANSPARENCY, _SEPARATED = 0, 1, 2, 4, 5
@@ -50,7 +52,7 @@ _PREDICTED = {2: "iu", 3: "f"}
 """Kinds of numbers by predictor: differences of integers, and of the bytes of floats."""
 
 _INCH = 2
-_SHORT, _BYTE, _UNDEFINED = 3, 1, 7
+_SHORT, _BYTE, _ASCII, _UNDEFINED = 3, 1, 2, 7
 """Data types of tags."""
 
 # Beyond this, offsets of 32 bits may not reach the end of the file.
@@ -260,7 +262,7 @@ def _new_details(header: ImageHeader) -> tuple[TiffDetails, tuple[str, ...]]:
     colours = _RGB if header.layout.samples == 3 else grey
     details = TiffDetails(
         photometric=_SEPARATED if header.metadata.inks else colours,
-        pages=(_new_tags(header.metadata),),
+        pages=(_new_tags(header),),
     )
     if header.metadata.exif is None:
         return details, ()
@@ -276,9 +278,13 @@ def _new_details(header: ImageHeader) -> tuple[TiffDetails, tuple[str, ...]]:
     return details, tuple(f"not carried over to TIFF: {what}" for what in lost)
 
 
-def _new_tags(metadata: Metadata) -> TiffPageTags:
-    """Return the metadata that TIFF has tags for."""
+def _new_tags(header: ImageHeader) -> TiffPageTags:
+    """Return the metadata that TIFF has tags for, and the axes in OME-XML."""
+    metadata = header.metadata
     tags: list[TiffTagTuple] = []
+    axes = new_ome_xml(header.layout, header.values_per_pixel, header.dtype, header.spacing)
+    if axes is not None:
+        tags.append((DESCRIPTION, _ASCII, len(axes) + 1, axes + b"\0", True))
     if metadata.orientation != 1:
         tags.append((ORIENTATION, _SHORT, 1, metadata.orientation, False))
     if metadata.xmp is not None:
