@@ -58,9 +58,11 @@ from integrodiff.stages.scale_space import (
     increments,
 )
 from integrodiff.stages.stability import (
+    StepLimit,
     stable_on_masks,
     stable_step,
     stable_step_on_masks,
+    step_limit,
     step_table,
 )
 from integrodiff.stages.step import coupling_field, evolve, explicit_step, gated, velocity
@@ -88,6 +90,7 @@ __all__ = [
     "HaarGradient",
     "HigherDerivatives",
     "Sensitivity",
+    "StepLimit",
     "SymmetricTensor",
     "Term",
     "VolumeGradient",
@@ -120,6 +123,7 @@ __all__ = [
     "stable_on_masks",
     "stable_step",
     "stable_step_on_masks",
+    "step_limit",
     "step_table",
     "velocity",
 ]
