@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.arrays import ArrayImage, array_image
+from integrodiff.arrays import ArrayImage, array_image, axes_of
 from integrodiff.blocks import Block, blocks, halo
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
@@ -32,6 +32,15 @@ from integrodiff.request import (
     Source,
     computing_dtype,
     resolve,
+)
+from integrodiff.tensors import (
+    denoised_tensor,
+    dtype_name,
+    has_numpy_dtype,
+    is_tensor,
+    shares,
+    stays,
+    tensor_source,
 )
 from integrodiff.validity import Mask
 
@@ -135,7 +144,7 @@ def denoise(
         neither valid ones nor what is estimated. A pixel is invalid if one of its samples is.
     out : ndarray, optional
         Array for the result, with the shape of the image and the dtype of the result. It may be
-        the image itself.
+        the image itself. For a PyTorch tensor it may be a tensor on the same device.
     callback : callable, optional
         Called with a :class:`integrodiff.Step` after each step. ``step.number`` of
         ``step.total`` are done, over all planes and, in colour, first luminance and then colour
@@ -280,6 +289,46 @@ class Denoiser:
         callback: StepCallback | None = None,
     ) -> NDArray[Any]:
         """Denoise one image; ``mask``, ``out`` and ``callback`` are as in :func:`denoise`."""
+        if is_tensor(image) and (out is None or is_tensor(out)) and has_numpy_dtype(image):
+            return self._tensor(image, mask, out, callback)  # type: ignore[no-any-return]
+        return self._array(image, mask, out, callback)
+
+    def _tensor(
+        self, image: Any, mask: ArrayLike | None, out: Any, callback: StepCallback | None
+    ) -> Any:
+        """Denoise a tensor of PyTorch, if possible where it is, into another one."""
+        if out is not None:
+            wanted = self.request.result_dtype(np.dtype(dtype_name(image)))
+            if out.shape != image.shape or dtype_name(out) != wanted or out.device != image.device:
+                raise ValueError(
+                    f"out must have the shape {tuple(image.shape)}, the dtype {wanted} and the "
+                    f"device {image.device} of the result, got {tuple(out.shape)}, "
+                    f"{dtype_name(out)} and {out.device}"
+                )
+        layout = axes_of(image, axes=self._axes, channel_axis=self._channel_axis)
+        simple = mask is None and callback is None and self._engine_of_tensors(layout) == "torch"
+        if not simple or not stays(image, self.request, layout):
+            result = self._array(image, mask, None, callback)
+            return result if out is None else out.copy_(result)
+        resolved = resolve(self.request_for(layout), tensor_source(image, layout))
+        target = image.new_empty(image.shape) if out is None or shares(out, image) else out
+        denoised_tensor(image, resolved, self._processes, target)
+        return target if out is None or target is out else out.copy_(target)
+
+    def _engine_of_tensors(self, layout: Layout) -> str:
+        """Return the name of the engine that would denoise a tensor."""
+        return (
+            self.engine if self._asked_for == "auto" and not layout.is_volume else self._asked_for
+        )
+
+    def _array(
+        self,
+        image: ImageLike,
+        mask: ArrayLike | None,
+        out: NDArray[Any] | None,
+        callback: StepCallback | None,
+    ) -> NDArray[Any]:
+        """Denoise anything that can be seen as a NumPy array."""
         found = opened(image)
         axes = self._axes if self._channel_axis is not None else self._axes or found.axes
         mask = None if mask is None else found.mask(mask)

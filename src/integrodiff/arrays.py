@@ -99,6 +99,12 @@ def array_image(
     return ArrayImage(array, layout, validity)
 
 
+def axes_of(image: Any, *, axes: str | None = None, channel_axis: int | None = None) -> Layout:
+    """Return the axes of anything with a shape, as :func:`array_image` does."""
+    like = np.broadcast_to(np.zeros(()), tuple(image.shape))
+    return Layout(_axes(like, axes, channel_axis), like.shape)
+
+
 def _axes(array: NDArray[Any], axes: str | None, channel_axis: int | None) -> str:
     """Return the axes string: the given one, or that of a grey or colour image."""
     if axes is not None:

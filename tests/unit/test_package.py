@@ -207,6 +207,7 @@ grey_range
 colour
 request
 pipeline
+tensors
 _denoise
 __init__
 io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.pyramid \
@@ -220,6 +221,7 @@ io: spacing bounded image access registry masks formats.exif formats.ome_xml for
 viz: metrics sheet view notebook_figure drawing comparison orthogonal comparison_figure demo \
      explanation explanation_figure figures __init__
 xarray
+nn: volumes laws diffusion stages __init__
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
@@ -253,6 +255,7 @@ CONFINED = {
     "colour": {"errors", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},
     "models": {"errors", "layout", "_atomic", "_checks", "stages"},
+    "nn": {"_checks", "_default_model", "errors", "install", "models", "stages"},
 }
 """Lines that may import only these of the lines above them: files know nothing of denoising,
 engines nothing of models, and the other way round."""

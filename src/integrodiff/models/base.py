@@ -317,7 +317,7 @@ class ExplicitModel(Described, Model):
         """Whether the process is a function of the noise level."""
         return False
 
-    def extrapolated(self, ratio: float) -> Self | None:
+    def extrapolated(self, ratio: Scalar) -> Self | None:
         """Return the model for noise ``ratio`` times as strong as what it was trained for.
 
         None if there is no such rule, and parameters may continue as powers of the noise level.

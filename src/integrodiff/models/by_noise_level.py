@@ -79,12 +79,16 @@ class ByNoiseLevel(Model):
             found = self.models[self.levels.index(nearest)].extrapolated(sigma / nearest)
             if found is not None:
                 return found
-        right = min(max(bisect_right(self.levels, sigma), 1), len(self.levels) - 1)
+        right = self.upper_level(sigma)
         lower, upper = self.levels[right - 1], self.levels[right]
         position = log(sigma / lower) / log(upper / lower)
         model = _interpolated(self.models[right - 1], self.models[right], position)
         # The interpolated step size may exceed the bound of the other interpolated parameters.
         return replace(model, tau=min(model.tau, model.stable_step(sigma)))
+
+    def upper_level(self, sigma: float) -> int:
+        """Return the index of the upper level between which and the one before is interpolated."""
+        return min(max(bisect_right(self.levels, sigma), 1), len(self.levels) - 1)
 
     @property
     def noise_levels(self) -> tuple[float, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +19,7 @@ from integrodiff.models.description import (
 from integrodiff.models.laws import ScaleGrid, scale_grid_setting
 from integrodiff.models.limits import MOST_VARYING_STEPS, blur_scale
 from integrodiff.stages import Coupling, Evolution, Exponential, Term
-from integrodiff.stages._arrays import Scalar, exp
+from integrodiff.stages._arrays import Scalar, exp, sqrt
 from integrodiff.stages.derivatives import HIGHEST_ORDER
 
 REFERENCE_LEVEL = 30.0
@@ -76,7 +75,7 @@ class PowerLaws(Described):
             quadrature
             * self.strengths[i]
             * scale ** (self.exponents[i] + drift)
-            * exp(-2 * self.decays[i] * scale**2 / math.sqrt(sigma))
+            * exp(-2 * self.decays[i] * scale**2 / sqrt(sigma))
             for quadrature, scale in zip(grid.quadrature_weights, grid.scales, strict=True)
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from integrodiff._checks import finite_number, nonnegative_number
@@ -19,7 +18,7 @@ from integrodiff.models.description import (
 from integrodiff.models.laws import ScaleGrid, integration_limits_setting
 from integrodiff.models.limits import blur_scale
 from integrodiff.stages import Coupling, Exponential, Term
-from integrodiff.stages._arrays import Scalar, exp
+from integrodiff.stages._arrays import Scalar, clipped, exp, sqrt
 
 _HIGHEST_ORDER = 2
 """Derivatives of higher orders have no tensor gate."""
@@ -70,7 +69,7 @@ class SharedLaws(Described):
             quadrature
             * self.strengths[order - 1]
             * scale ** (self.exponent + order - 1 + drift)
-            * exp(-2 * self.decay * scale**2 / math.sqrt(sigma))
+            * exp(-2 * self.decay * scale**2 / sqrt(sigma))
             for quadrature, scale in zip(grid.quadrature_weights, grid.scales, strict=True)
         )
 
@@ -130,7 +129,7 @@ class CompactTensorDiffusion(PowerLawDiffusion):
         if not self.integration_limits:
             return scale
         lowest, highest = self.integration_limits[order - 1]
-        return min(max(scale, lowest), highest)
+        return clipped(scale, lowest, highest)
 
     def _orders(self) -> range:
         return range(1, len(self.law.strengths) + 1)

@@ -47,6 +47,7 @@ from integrodiff.stages import (
     derivative_operator,
     step_table,
 )
+from integrodiff.stages._arrays import Scalar, clipped, namespace
 from integrodiff.stages.derivatives import HIGHEST_ORDER
 
 _SMALLEST_CONTRAST = 0.01
@@ -219,7 +220,7 @@ class DeepDiffusion(ExplicitModel):
     )
     mixes: tuple[float, ...] = field(
         default=(),
-        metadata=parameter(or_empty(each(_mix)), transform="identity", optional=True),
+        metadata=parameter(or_empty(each(_mix)), transform="tanh", optional=True),
     )
     contrast_floor: tuple[float, ...] = field(
         default=(), metadata=setting(or_empty(each_nonnegative), optional=True, to_json=list)
@@ -282,8 +283,8 @@ class DeepDiffusion(ExplicitModel):
         """Return the trained numbers as arrays."""
         return DeepParameters(
             *(
-                np.reshape(getattr(self, name), (-1, len(self.channels)))
-                if getattr(self, name)
+                _as_array(getattr(self, name)).reshape((-1, len(self.channels)))
+                if len(getattr(self, name))
                 else None
                 for name in DeepParameters._fields
             )
@@ -291,68 +292,102 @@ class DeepDiffusion(ExplicitModel):
 
     def integration_at(self, sigma: float) -> list[dict[int, float]]:
         """Return the integration scale of each order, for every step."""
-        orders = self.orders
-        if not self.integration_scales:
-            return [dict.fromkeys(orders, 0.0)] * self.steps
-        ratios = (sigma / REFERENCE_LEVEL) ** np.array(self.integration_exponents)
-        scales = np.reshape(self.integration_scales, (self.steps, len(orders))) * ratios
-        if self.integration_limits:
-            scales = np.clip(scales, *np.transpose(self.integration_limits))
-        return [dict(zip(orders, row, strict=True)) for row in scales.tolist()]
+        rows = self._integration_at(np.array([sigma]))
+        if rows is None:
+            return [dict.fromkeys(self.orders, 0.0)] * self.steps
+        return [dict(zip(self.orders, row, strict=True)) for row in rows[0].tolist()]
 
-    def _evolution(self, sigma: float) -> Evolution:
-        held = sigma
-        if self.level_limits:
-            lowest, highest = self.level_limits
-            held = min(max(sigma, lowest), highest)
+    def _integration_at(self, sigmas: Any) -> Any:
+        """Return the integration scales at several noise levels, ``(level, step, order)``."""
+        if not len(self.integration_scales):
+            return None
+        ratios = (sigmas[:, None] / REFERENCE_LEVEL) ** _as_array(self.integration_exponents)
+        scales = self._of_orders(self.integration_scales) * ratios[:, None]
+        if self.integration_limits:
+            scales = clipped(scales, *np.transpose(self.integration_limits))
+        return scales
+
+    def _evolution(self, sigma: Scalar) -> Evolution:
+        """Return the process at a noise level, or at one per image, ``(image, 1, 1, 1)``."""
+        sigmas = np.array([sigma]) if isinstance(sigma, (int, float)) else sigma.reshape((-1,))
+        xp = namespace(sigmas)
+        held = clipped(sigmas, *self.level_limits) if self.level_limits else sigmas
+        table = bound_table(self.channels, self.theta)
         numbers = numbers_at(
-            np,
+            xp,
             self._arrays_of_steps(),
-            np.array([held]),
-            bound_table(self.channels, self.theta),
+            held,
+            xp.asarray(table, device=sigmas.device),
             self.smallest_contrast,
             pulls=self._pulls_at(held),
             floor=self._floor_at(held),
         )
-        numbers = numbers._replace(contrasts=numbers.contrasts * (sigma / held))
-        lists = DeepNumbers(*(None if part is None else part[0].tolist() for part in numbers))
+        ratios = sigmas / held
+        numbers = numbers._replace(contrasts=numbers.contrasts * ratios[:, None, None])
+        scales = self._integration_at(held)
+        mixes = self._of_orders(self.mixes) if len(self.mixes) else None
+        if isinstance(sigma, (int, float)):
+            lists = [None if part is None else part[0].tolist() for part in (*numbers, scales)]
+            mixes = None if mixes is None else mixes.tolist()
+        else:
+            spread = (-1,) + (1,) * (sigma.ndim - 1)
+            lists = [
+                None if part is None else _per_image(part, spread) for part in (*numbers, scales)
+            ]
+        *of_numbers, rows = lists
+        integration = rows and [dict(zip(self.orders, row, strict=True)) for row in rows]
         return evolution_of(
             self.channels,
-            lists,
+            DeepNumbers(*of_numbers),
             theta=self.theta,
-            integration=self.integration_at(held),
-            mixes=self._of_orders(self.mixes).tolist() if self.mixes else None,
+            integration=integration,
+            mixes=mixes,
             anisotropic=self.anisotropic,
         )
 
-    def _of_orders(self, values: tuple[float, ...]) -> NDArray[np.float64]:
+    def _of_orders(self, values: Any) -> Any:
         """Return numbers of each order step by step as an array ``(step, order)``."""
-        return np.reshape(np.array(values, np.float64), (self.steps, len(self.orders)))
+        return _as_array(values).reshape((self.steps, len(self.orders)))
 
     def _arrays_of_steps(self) -> DeepParameters:
         """Return the trained numbers, with the exponents of the steps added to the others."""
         found = self.arrays()
         of_channel = [self.orders.index(channel.order) for channel in self.channels]
         for name in ("weight_exponents", "contrast_exponents"):
-            if more := getattr(self, f"step_{name}"):
+            more = getattr(self, f"step_{name}")
+            if len(more):
                 added = self._of_orders(more)[:, of_channel]
                 found = found._replace(**{name: getattr(found, name) + added})
         return found
 
-    def _pulls_at(self, sigma: float) -> NDArray[np.float64] | None:
+    def _pulls_at(self, sigmas: Any) -> Any:
         """Return the fidelity weights as the law has them, ``(level, step)``."""
-        if not self.pulls:
+        if not len(self.pulls):
             return None
         (exponent,) = self.pull_exponents
-        factor = float((sigma / REFERENCE_LEVEL) ** exponent)
-        return factor * np.array([self.pulls], np.float64)
+        return (sigmas[:, None] / REFERENCE_LEVEL) ** exponent * _as_array(self.pulls)
 
-    def _floor_at(self, sigma: float) -> NDArray[np.float64] | None:
-        """Return the matrix that takes weights to squares of the smallest contrasts."""
+    def _floor_at(self, sigmas: Any) -> Any:
+        """Return the matrices that take weights to squares of the smallest contrasts."""
         if not self.contrast_floor:
             return None
         relative, absolute = self.contrast_floor
-        return max(relative, absolute / sigma) ** 2 * step_responses(self.channels)
+        xp = namespace(sigmas)
+        responses = xp.asarray(step_responses(self.channels), device=sigmas.device)
+        factors = clipped(absolute / sigmas, relative, math.inf) ** 2
+        return factors[:, None, None] * responses
+
+
+def _as_array(values: Any) -> Any:
+    """Return numbers as an array; one that carries derivatives is returned as it is."""
+    return np.array(values, np.float64) if isinstance(values, tuple) else values
+
+
+def _per_image(part: Any, spread: tuple[int, ...]) -> Any:
+    """Return numbers ``(image, step, ...)`` as lists of arrays with one value per image."""
+    if part.ndim == 1:
+        return part.reshape(spread)
+    return [_per_image(part[:, i], spread) for i in range(part.shape[1])]
 
 
 def numbers_at(
@@ -486,7 +521,10 @@ def evolution_of(
             for order, mix in zip(orders, mixed, strict=True)
         )
         for smoothing, mixed, step in zip(
-            smoothings, mixes or [[0.0] * len(orders)] * len(steps), steps, strict=True
+            smoothings,
+            [[0.0] * len(orders)] * len(steps) if mixes is None else mixes,
+            steps,
+            strict=True,
         )
     )
     return Evolution(

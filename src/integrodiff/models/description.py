@@ -16,9 +16,10 @@ an object with parameters of its own, which count, and are stored, as those of i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields
-from math import exp, log
-from typing import Any, ClassVar, Literal, TypeAlias
+from math import atanh, exp, log, tanh
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from integrodiff._checks import (
     finite_number,
@@ -30,7 +31,7 @@ from integrodiff._checks import (
 from integrodiff.errors import ModelFileError
 from integrodiff.stages._arrays import Scalar
 
-Transform: TypeAlias = Literal["log", "identity"]
+Transform: TypeAlias = Literal["log", "identity", "tanh"]
 Check: TypeAlias = Callable[[str, Any], Any]
 Json: TypeAlias = Any
 
@@ -45,8 +46,10 @@ class Parameter:
     ----------
     check : callable
         Takes name and value, and returns the value as it is stored, or raises an error.
-    transform : {"log", "identity"}
-        The scale on which the number is trained, and interpolated between noise levels.
+    transform : {"log", "identity", "tanh"}
+        The scale on which the number is trained, and interpolated between noise levels: its
+        logarithm, the number itself, or, for numbers from -1 to 1, their inverse hyperbolic
+        tangent.
     optional : bool
         Whether files leave it out at its neutral value. For parameters that a class was given
         when there were files of it already.
@@ -58,12 +61,16 @@ class Parameter:
 
     def forward(self, value: float) -> float:
         """Return a value on the scale of training."""
+        if self.transform == "tanh":
+            return atanh(value)
         return log(value) if self.transform == "log" else value
 
     def backward(self, number: Scalar) -> Scalar:
         """Return the value of a number on the scale of training; tensors keep derivatives."""
         if self.transform == "identity":
             return number
+        if self.transform == "tanh":
+            return number.tanh() if hasattr(number, "tanh") else tanh(number)
         return number.exp() if hasattr(number, "exp") else exp(number)
 
 
@@ -189,6 +196,20 @@ class Described:
         """Return what is declared about each parameter, by its name in model files."""
         found = [pair for part in self.laws() for pair in part._fields(Parameter)]
         return dict(sorted(found, key=_step_size_last))
+
+    def with_arrays(self, values: Mapping[str, Any]) -> Self:
+        """Return a copy whose parameters are arrays that carry derivatives, by name.
+
+        They are not checked, and may have one value per image, with the shape ``(image, 1, 1, 1)``;
+        the laws take a noise level of that shape then.
+        """
+        result = copy(self)
+        for name, _ in self._fields(LawChoice):
+            object.__setattr__(result, name, getattr(self, name).with_arrays(values))
+        for name, _ in self._fields(Parameter):
+            if name in values:
+                object.__setattr__(result, name, values[name])
+        return result
 
     def parameters(self) -> dict[str, Json]:
         """Return the trained numbers as JSON values, by name; a choice of laws is the first."""

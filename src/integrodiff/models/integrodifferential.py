@@ -6,13 +6,15 @@ tensor itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from integrodiff.models.base import ExplicitModel
 from integrodiff.models.description import law
 from integrodiff.models.laws import FullLaw, ReducedLaw, ScaleGrid, scale_grid_setting
 from integrodiff.stages import Coupling, CouplingKind, Evolution, Exponential, Term
+from integrodiff.stages._arrays import Scalar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +32,14 @@ class _Integrodifferential(ExplicitModel):
         """Whether the law is a function of the noise level."""
         return self.law.depends_on_noise
 
-    def extrapolated(self, ratio: float) -> Self | None:
+    def extrapolated(self, ratio: Scalar) -> Self | None:
         """Return the model with the law for stronger or weaker noise, if the law has a rule."""
         changed = self.law.extrapolated(ratio)
-        return None if changed is None else replace(self, law=changed)
+        if changed is None:
+            return None
+        result = copy(self)  # checks nothing anew: numbers may be arrays
+        object.__setattr__(result, "law", changed)
+        return result
 
     def _evolution(self, sigma: float) -> Evolution:
         scales = self.scales.scales

@@ -6,7 +6,6 @@ per scale, :class:`ReducedLaw` the three of the paper for all scales and noise l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -33,7 +32,7 @@ from integrodiff.models.limits import (
     integration_limits,
     positive_blur_scale,
 )
-from integrodiff.stages._arrays import Scalar, exp
+from integrodiff.stages._arrays import Scalar, exp, has_axes, sqrt
 
 Quadrature: TypeAlias = Literal["gradient", "variance", "none"]
 
@@ -146,13 +145,16 @@ class FullLaw(Described):
             )
         return LawValues(self.gammas, self.lambdas)
 
-    def extrapolated(self, ratio: float) -> Self:
+    def extrapolated(self, ratio: Scalar) -> Self:
         """Return the law for noise ``ratio`` times as strong: contrasts follow, weights do not.
 
         It treats ``ratio`` times an image as this one treats the image. Weights and contrasts
         that were trained together mean little on their own, so they are not continued one by one.
         """
-        return replace(self, lambdas=tuple(ratio * contrast for contrast in self.lambdas))
+        lambdas = tuple(ratio * contrast for contrast in self.lambdas)
+        if any(map(has_axes, lambdas)):
+            return self.with_arrays({"lambdas": lambdas})
+        return replace(self, lambdas=lambdas)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +178,10 @@ class ReducedLaw(Described):
     def values(self, scales: Sequence[float], sigma: float) -> LawValues:
         """Evaluate both laws at the noise level ``sigma`` on the scale [0, 255]."""
         return LawValues(
-            tuple(exp(-self.alpha * scale**2 / math.sqrt(sigma)) for scale in scales),
+            tuple(exp(-self.alpha * scale**2 / sqrt(sigma)) for scale in scales),
             tuple(self.lambda_0 * sigma / (1 + self.beta * scale**2) for scale in scales),
         )
 
-    def extrapolated(self, ratio: float) -> None:
+    def extrapolated(self, ratio: Scalar) -> None:
         """Return None: the law holds for all noise levels."""
         return

@@ -59,9 +59,11 @@ from integrodiff.stages.scale_space import (
     increments,
 )
 from integrodiff.stages.stability import (
+    StepLimit,
     stable_on_masks,
     stable_step,
     stable_step_on_masks,
+    step_limit,
     step_table,
 )
 from integrodiff.stages.step import coupling_field, evolve, explicit_step, gated, velocity
@@ -89,6 +91,7 @@ __all__ = [
     "HaarGradient",
     "HigherDerivatives",
     "Sensitivity",
+    "StepLimit",
     "SymmetricTensor",
     "Term",
     "VolumeGradient",
@@ -121,6 +124,7 @@ __all__ = [
     "stable_on_masks",
     "stable_step",
     "stable_step_on_masks",
+    "step_limit",
     "step_table",
     "velocity",
 ]

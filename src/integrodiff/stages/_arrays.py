@@ -17,7 +17,10 @@ Array: TypeAlias = Any
 """An array of any namespace the array API standard knows: NumPy, PyTorch and others."""
 
 Scalar: TypeAlias = Any
-"""A Python float, or a zero-dimensional array that carries derivatives."""
+"""A Python float, or an array that carries derivatives.
+
+It has no axes, or, for one number per image, the shape ``(image, 1, 1, 1)``.
+"""
 
 SLICE, ROW, COLUMN = -3, -2, -1
 """Axes of a volume; an image has the last two of them. Channels come before."""
@@ -35,10 +38,39 @@ def namespace(array: Array) -> Any:
 
 
 def exp(value: Scalar) -> Scalar:
-    """Exponential of a Python number or of a zero-dimensional array."""
+    """Exponential of a Python number or of an array."""
     if isinstance(value, (int, float)):
         return math.exp(value)
     return namespace(value).exp(value)
+
+
+def sqrt(value: Scalar) -> Scalar:
+    """Square root of a Python number or of an array."""
+    if isinstance(value, (int, float)):
+        return math.sqrt(value)
+    return namespace(value).sqrt(value)
+
+
+def clipped(value: Scalar, lowest: Any, highest: Any) -> Scalar:
+    """Return the nearest number in an interval; outside, an array has no derivative.
+
+    The ends are numbers, or NumPy arrays that broadcast to an array.
+    """
+    if not has_axes(value):
+        return min(max(value, lowest), highest)
+    xp = namespace(value)
+    low, high = (xp.asarray(e, dtype=value.dtype, device=value.device) for e in (lowest, highest))
+    return xp.minimum(xp.maximum(value, low), high)
+
+
+def has_axes(value: Scalar) -> bool:
+    """Whether there is one number per image."""
+    return not isinstance(value, (int, float)) and value.ndim > 0
+
+
+def detached(array: Array) -> Array:
+    """Return an array without the derivatives it may carry."""
+    return array.detach() if hasattr(array, "detach") else array
 
 
 def plain(value: Scalar) -> float:

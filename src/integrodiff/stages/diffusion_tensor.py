@@ -16,8 +16,8 @@ tensors the eigenvectors are needed, see :mod:`.eigenframe`.
 
 from __future__ import annotations
 
-from integrodiff.stages._arrays import Array, Scalar, namespace
-from integrodiff.stages.eigenframe import Eigenframe
+from integrodiff.stages._arrays import Array, Scalar, detached, namespace
+from integrodiff.stages.eigenframe import Eigenframe, RotatedTensor
 from integrodiff.stages.structure_tensor import SymmetricTensor, VolumeTensor
 
 
@@ -86,6 +86,47 @@ def volume_diffusion_tensor(frame: Eigenframe, contrast: Scalar) -> VolumeTensor
         yz=a * ay * az + b * by * bz,
         zz=first + a * az * az + b * bz * bz,
     )
+
+
+def rotated_diffusion_tensor(tensor: RotatedTensor, contrast: Scalar) -> VolumeTensor:
+    r"""Return the same with first derivatives that are exact and finite everywhere.
+
+    In the frame of the eigenvectors of J, the derivative of :math:`g(J)` in the direction of a
+    symmetric matrix A has the entries :math:`g[\mu_i, \mu_j]\, A_{ij}`. The divided difference
+    :math:`g[\mu_i, \mu_j] = (g(\mu_i) - g(\mu_j)) / (\mu_i - \mu_j)` is :math:`g'(\mu_i)` where
+    the eigenvalues meet (theorem of Daleckii and Krein). So the tensor is written as
+
+    .. math:: g(\mu_i) \delta_{ij} + g[\mu_i, \mu_j]\, J_{ij}
+
+    in that frame, where :math:`J_{ij}` is zero beside the diagonal but for its derivatives. Second
+    derivatives of it are not those of g(J).
+    """
+    xp = namespace(tensor.diagonal[0])
+    rate = 1 / (2 * contrast**2)
+    values = tuple(xp.where(value > 0, value, 0 * value) for value in tensor.diagonal)
+    gates = tuple(xp.exp(-rate * value) for value in values)
+
+    def slope(i: int, j: int) -> Array:
+        apart = xp.abs(values[i] - values[j])
+        larger = xp.where(values[i] < values[j], gates[i], gates[j])
+        return -rate * larger * _phi(rate * apart)
+
+    # What is there by rounding is removed: a steep diffusivity would make it large.
+    pairs = ((0, 1), (0, 2), (1, 2))
+    beside = [
+        slope(i, j) * (entry - detached(entry))
+        for (i, j), entry in zip(pairs, tensor.beside, strict=True)
+    ]
+
+    def entry(row: int, column: int) -> Array:
+        total = sum(gate * v[row] * v[column] for gate, v in zip(gates, tensor.frame, strict=True))
+        for (i, j), part in zip(pairs, beside, strict=True):
+            v, w = tensor.frame[i], tensor.frame[j]
+            total = total + part * (v[row] * w[column] + w[row] * v[column])
+        return total
+
+    places = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+    return VolumeTensor(*(entry(row, column) for row, column in places))
 
 
 def _safe_sqrt(square: Array) -> Array:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from integrodiff.stages._arrays import Array, namespace
+from integrodiff.stages._arrays import Array, detached, namespace
 from integrodiff.stages.structure_tensor import VolumeTensor
 
 Direction: TypeAlias = tuple[Array, Array, Array]
@@ -37,6 +37,47 @@ class Eigenframe(NamedTuple):
     values: tuple[Array, Array, Array]
     second: Direction
     third: Direction
+
+
+class RotatedTensor(NamedTuple):
+    """A field of tensors in a fixed frame, in which it is diagonal up to rounding.
+
+    The entries off the diagonal are zero, and their derivatives are not: they say how the frame
+    would turn.
+
+    Attributes
+    ----------
+    frame : three of Direction
+        Orthonormal vectors, without derivatives.
+    diagonal : three arrays
+        Eigenvalues.
+    beside : three arrays
+        The entries (first, second), (first, third) and (second, third).
+    """
+
+    frame: tuple[Direction, Direction, Direction]
+    diagonal: tuple[Array, Array, Array]
+    beside: tuple[Array, Array, Array]
+
+
+def rotated_tensor(tensor: VolumeTensor) -> RotatedTensor:
+    """Return tensors that carry derivatives in the frame of their eigenvectors.
+
+    Eigenvectors and eigenvalues on their own have no derivatives where eigenvalues meet. A function
+    of the tensor has, see :func:`.diffusion_tensor.rotated_diffusion_tensor`.
+    """
+    frame = eigenframe(VolumeTensor(*map(detached, tensor)))
+    vectors = (_cross(frame.second, frame.third), frame.second, frame.third)
+    xx, xy, xz, yy, yz, zz = tensor
+    images = [
+        (_dot((xx, xy, xz), v), _dot((xy, yy, yz), v), _dot((xz, yz, zz), v)) for v in vectors
+    ]
+    a, b, c = vectors
+    return RotatedTensor(
+        frame=vectors,
+        diagonal=(_dot(a, images[0]), _dot(b, images[1]), _dot(c, images[2])),
+        beside=(_dot(a, images[1]), _dot(a, images[2]), _dot(b, images[2])),
+    )
 
 
 def eigenframe(tensor: VolumeTensor) -> Eigenframe:

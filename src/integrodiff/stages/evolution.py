@@ -26,9 +26,10 @@ from integrodiff.stages._arrays import Array, Scalar
 from integrodiff.stages.diffusion_tensor import (
     diffusion_tensor,
     diffusivity,
+    rotated_diffusion_tensor,
     volume_diffusion_tensor,
 )
-from integrodiff.stages.eigenframe import Eigenframe, eigenframe
+from integrodiff.stages.eigenframe import Eigenframe, RotatedTensor
 from integrodiff.stages.operators import DerivativeOperator, HaarGradient, Parts
 from integrodiff.stages.reflection import Grid
 from integrodiff.stages.scale_space import FLAT, blur_field
@@ -175,8 +176,11 @@ class Exponential(Numbered):
         """Return the diffusivity of a field at the scale of an index.
 
         For tensors it is the one for each index of a derivative of the given order. In volumes
-        the field is the :class:`.Eigenframe` of the tensors, see :func:`prepared`.
+        the field is the :class:`.Eigenframe` of the tensors, or a :class:`.RotatedTensor`, see
+        :meth:`.DerivativeOperator.prepared`.
         """
+        if isinstance(field, RotatedTensor):
+            return rotated_diffusion_tensor(field, self.contrasts[scale])
         if isinstance(field, Eigenframe):
             return volume_diffusion_tensor(field, self.contrasts[scale])
         if isinstance(field, SymmetricTensor):
@@ -330,11 +334,6 @@ def scaled(field: Field, factor: Array) -> Field:
     if isinstance(field, (SymmetricTensor, VolumeTensor)):
         return type(field)(*(factor * entry for entry in field))
     return factor * field
-
-
-def prepared(field: Field) -> Field:
-    """Return what the diffusivities of all scales need of a field, found once for all of them."""
-    return eigenframe(field) if isinstance(field, VolumeTensor) else field
 
 
 def is_zero(weight: object) -> bool:

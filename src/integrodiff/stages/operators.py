@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ from integrodiff.stages.divergence import (
     haar_adjoint,
     haar_flux,
 )
+from integrodiff.stages.eigenframe import eigenframe
 from integrodiff.stages.gradient import (
     Discretisation,
     central_gradient_of,
@@ -163,6 +164,10 @@ class DerivativeOperator(ABC):
         """Return the structure tensor of one scale, from the coupled derivatives."""
         raise TypeError(f"{type(self).__name__} has no structure tensor")
 
+    def prepared(self, field: Any) -> Any:
+        """Return what the diffusivities of all scales need of a coupling's field."""
+        return field
+
     @abstractmethod
     def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
         """Return the parts multiplied by a scalar diffusivity in [0, 1]."""
@@ -280,7 +285,7 @@ class VolumeGradient(DerivativeOperator):
 
     def in_volume(self, spacing: tuple[float, float, float]) -> DerivativeOperator:
         """Return the same cell with another spacing."""
-        return VolumeGradient(self.theta, spacing)
+        return replace(self, spacing=spacing)
 
     def forward(self, image: Array) -> Parts:
         """Return the coefficients in voxels: three derivatives, three twists, a triple twist."""
@@ -320,6 +325,10 @@ class VolumeGradient(DerivativeOperator):
             more = volume_outer_product(*vector)
             total = VolumeTensor(*(a + b for a, b in zip(total, more, strict=True)))
         return total
+
+    def prepared(self, field: Any) -> Any:
+        """Return the eigenframe of structure tensors, found once for all scales."""
+        return eigenframe(field) if isinstance(field, VolumeTensor) else field
 
     def scalar_gate(self, parts: Parts, factor: Array) -> Parts:
         """Return what the tensor gate does for ``factor`` times the unit matrix."""

@@ -30,7 +30,16 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.special import ive
 
-from integrodiff.stages._arrays import COLUMN, ROW, Array, Scalar, namespace, plain, slice_along
+from integrodiff.stages._arrays import (
+    COLUMN,
+    ROW,
+    Array,
+    Scalar,
+    has_axes,
+    namespace,
+    plain,
+    slice_along,
+)
 from integrodiff.stages.reflection import EVEN, Grid, continued
 
 Blur: TypeAlias = Callable[[Array, Scalar], Array]
@@ -41,6 +50,9 @@ FLAT = (1.0, 1.0)
 
 _LONGEST_MATRIX = 256
 """Axes up to this length are smoothed by a matrix, longer ones by shifted sums."""
+
+_MOST_TABLES = 16
+"""Tables of cosines that are kept, each as large as a square image."""
 
 
 @lru_cache(maxsize=256)
@@ -82,8 +94,9 @@ def blur(
 
     The operator is self-adjoint, positive, preserves the mean of every channel, and is diagonal
     under the DCT-II with eigenvalues :math:`e^{\sigma^2 (\cos\omega_x + \cos\omega_y - 2)}`.
-    A scale that is an array without axes carries its derivative on to the result, since
-    :math:`\partial_\sigma K_\sigma = \sigma \Delta K_\sigma` exactly.
+    A scale that is an array without axes carries its first derivative on to the result, since
+    :math:`\partial_\sigma K_\sigma = \sigma \Delta K_\sigma` exactly. One with the shape
+    ``(image, 1, 1, 1)`` has a scale for each image and carries derivatives of all orders.
 
     ``spacing`` has one number for each of the last axes, two for images and three for volumes. The
     scale is a length in its unit.
@@ -115,6 +128,8 @@ def blur_field(
     spacing : sequence of float
         Distance of neighbours along each of the two or three axes.
     """
+    if has_axes(scale):
+        return _blur_each(field, scale, grid, signs or (EVEN,) * len(spacing), spacing)
     if scale == 0:
         return field
     width = plain(scale)
@@ -133,6 +148,89 @@ def blur_field(
     )
     # The factor is zero; only its derivative counts.
     return field + (scale - width) * width * laplacian
+
+
+def _blur_each(
+    field: Array, scale: Array, grid: Grid, signs: Sequence[int], spacing: Sequence[float]
+) -> Array:
+    """Smooth each image with its own scale, by products with matrices of any axis."""
+    xp = namespace(field)
+    for axis, sign, distance in zip(range(-len(spacing), 0), signs, spacing, strict=True):
+        size = field.shape[axis]
+        matrix = periodic_matrix(scale / distance, size, grid=grid, sign=sign)
+        matrix = xp.astype(matrix, field.dtype)
+        if axis == COLUMN:
+            field = xp.matmul(field, xp.matrix_transpose(matrix))
+        elif axis == ROW:
+            field = xp.matmul(matrix, field)
+        else:
+            rows = xp.reshape(field, (*field.shape[:axis], size, -1))
+            each = xp.reshape(matrix, (*matrix.shape[:-3], size, size))
+            field = xp.reshape(xp.matmul(each, rows), field.shape)
+    return field
+
+
+def periodic_matrix(
+    scale: Float[Array, "*image 1 1"], size: int, *, grid: Grid = "pixels", sign: int = EVEN
+) -> Float[Array, "*image size size"]:
+    r"""Return matrices of the one-dimensional blur as smooth functions of the scales.
+
+    A reflected row is periodic with a period of 2 n pixels, n values from mirror to mirror. On it
+    the blur is the convolution with
+
+    .. math:: T(m) = \frac{1}{2n} \sum_{k=0}^{2n-1} e^{\sigma^2 (\cos\omega_k - 1)}
+              \cos(\omega_k m), \qquad \omega_k = \pi k / n,
+
+    so an entry of the matrix is T at the distance of two pixels, plus or minus T at the distance to
+    the mirror image of one of them. It is the same operator as by the taps of
+    :func:`discrete_gaussian`, without a cut, and can be differentiated any number of times.
+    """
+    xp = namespace(scale)
+    mirrors = size - 1 if grid == "cells" else size
+    cosines = _cosines(xp, mirrors, scale.device)
+    # The frequencies up to pi; those between zero and pi are there twice.
+    symbol = xp.exp(scale**2 * (cosines[1] - 1))
+    kernel = xp.matmul(symbol * _end_weights(xp, mirrors, scale.device), cosines) / mirrors
+    place = xp.arange(size, device=scale.device)
+    there = xp.abs(place[:, None] - place)
+    beyond = place[:, None] + place + (0 if grid == "cells" else 1)
+    beyond = xp.where(beyond > mirrors, 2 * mirrors - beyond, beyond)
+
+    def entries(distance: Array) -> Array:
+        taken = xp.take(kernel, xp.reshape(distance, (-1,)), axis=-1)
+        return xp.reshape(taken, (*kernel.shape[:-2], size, size))
+
+    if grid == "cells":  # the outermost cells are their own mirror images
+        inner = xp.astype((place > 0) & (place < mirrors), kernel.dtype)
+        return entries(there) + sign * inner * entries(beyond)
+    return entries(there) + sign * entries(beyond)
+
+
+_COSINES: dict[Any, Array] = {}  # a dictionary, which compilers of array code can look into
+
+
+def _cosines(xp: Any, count: int, device: Any) -> Array:
+    """Return cos(pi k m / count) for k and m up to ``count``, in double precision."""
+    key = (xp.__name__, count, str(device), _is_inference(xp))
+    if key not in _COSINES:
+        if len(_COSINES) >= _MOST_TABLES:
+            _COSINES.clear()
+        number = xp.arange(count + 1, device=device)
+        angle = xp.astype((number[:, None] * number) % (2 * count), xp.float64)
+        _COSINES[key] = xp.cos(angle * (math.pi / count))
+    return _COSINES[key]
+
+
+def _is_inference(xp: Any) -> bool:
+    """Whether PyTorch is in its inference mode, whose arrays cannot be used in training."""
+    return bool(getattr(xp, "is_inference_mode_enabled", lambda: False)())
+
+
+def _end_weights(xp: Any, count: int, device: Any) -> Array:
+    """Return ones, with one half at both ends."""
+    number = xp.arange(count + 1, device=device)
+    inner = (number > 0) & (number < count)
+    return (1 + xp.astype(inner, xp.float64)) / 2
 
 
 def cascade(
@@ -168,9 +266,13 @@ def cascade_adjoint(
 
 
 def increments(scales: Sequence[Scalar]) -> list[Scalar]:
-    """Scales by which a cascade goes from one of the increasing ``scales`` to the next."""
+    """Scales by which a cascade goes from one of the increasing ``scales`` to the next.
+
+    Scales that have one number per image are not compared.
+    """
     from_zero = list(pairwise((0.0, *scales)))
-    if any(finer > coarser for finer, coarser in from_zero):
+    known = [pair for pair in from_zero if not any(map(has_axes, pair))]
+    if any(finer > coarser for finer, coarser in known):
         raise ValueError(f"scales must not decrease, got {tuple(scales)}")
     return [(coarser**2 - finer**2) ** 0.5 for finer, coarser in from_zero]
 
@@ -187,7 +289,8 @@ def smooth_along(
     if size > _LONGEST_MATRIX:
         return shifted_sum(image, taps, axis, grid=grid, sign=sign)
     xp = namespace(image)
-    matrix = _matrix_on_device(xp, size, taps, grid, sign, axis, image.dtype, image.device)
+    where = image.dtype, image.device, _is_inference(xp)
+    matrix = _matrix_on_device(xp, size, taps, grid, sign, axis, *where)
     if axis == COLUMN:
         return xp.matmul(image, matrix)
     if axis == ROW:
@@ -206,8 +309,12 @@ def _matrix_on_device(
     axis: int,
     dtype: Any,
     device: Any,
+    inference: bool,
 ) -> Array:
-    """Return the matrix where it is needed: a copy to a GPU takes longer than the product."""
+    """Return the matrix where it is needed: a copy to a GPU takes longer than the product.
+
+    One that was made in PyTorch's inference mode is used there alone.
+    """
     matrix = _blur_matrix(size, taps, grid, sign)
     # At the pixels it is symmetric.
     matrix = matrix.T if axis != COLUMN and grid == "cells" else matrix

@@ -139,9 +139,68 @@ def stable_step(
         largest = _maximum_on_grid(shares, weights, (height, width))
     else:
         on_line = _bound_on_line(shares, weights)
-        largest = _bound_by_boxes(shares, weights) if on_line is None else on_line
+        largest = (on_line or _bound_by_boxes(shares, weights)).largest
     largest += rest
     return 2 / largest if largest > 0 else float("inf")
+
+
+class StepLimit(NamedTuple):
+    """What limits the step size of a process for images of all sizes.
+
+    Two over the bound of :func:`stable_step` is the sum of ``shares`` times the flux weights of one
+    step, plus twice a fidelity weight. As the largest of many such sums it is a convex and
+    piecewise linear function of the weights, and ``shares`` are its derivatives.
+
+    Attributes
+    ----------
+    step : int
+        The step with the largest eigenvalue, from zero.
+    shares : tuple of tuples of float
+        What each scale of each of its terms adds with weight one.
+    pull_step : int
+        The step whose fidelity weight counts, for images the same.
+    """
+
+    step: int
+    shares: tuple[tuple[float, ...], ...]
+    pull_step: int
+
+
+def step_limit(evolution: Evolution) -> StepLimit:
+    """Return what limits the step size, for a bound that carries derivatives."""
+    blurs = [BlurBound(2 * plain(scale) ** 2) for scale in evolution.scales]
+    if evolution.dimensions == 3:
+        found = [_bound_on_envelope(blurs, terms) for terms in evolution.schedule]
+        step = int(np.argmax([bound.largest for bound in found]))
+        flat = iter(found[step].shares.tolist())
+        of_terms = tuple(tuple(next(flat) for _ in blurs) for _ in evolution.schedule[step])
+        return StepLimit(step, of_terms, int(np.argmax([plain(p) for p in evolution.pulls()])))
+    rows = range(max(len(evolution.schedule), len(evolution.pulls())))
+    shares, weights, _ = _shares(evolution, blurs)
+    values: dict[_Share, float] = {}
+    if shares:
+        bound = _bound_on_line(shares, weights) or _bound_by_boxes(shares, weights)
+        values = dict(zip(shares, bound.shares.tolist(), strict=True))
+
+    def of_step(row: int) -> tuple[tuple[float, ...], ...]:
+        return tuple(
+            tuple(
+                values.get(_share_of(term, blur), 0.0) if plain(weight) else 0.0
+                for blur, weight in zip(blurs, term.flux_weights, strict=True)
+            )
+            for term in evolution.terms(row)
+        )
+
+    def total(row: int) -> float:
+        pairs = zip(evolution.terms(row), of_step(row), strict=True)
+        return 2 * plain(evolution.pull_at(row)) + sum(
+            plain(weight) * share
+            for term, shares_of_term in pairs
+            for weight, share in zip(term.flux_weights, shares_of_term, strict=True)
+        )
+
+    step = max(rows, key=total)
+    return StepLimit(step, of_step(step), step)
 
 
 def stable_step_of_volumes(
@@ -165,7 +224,7 @@ def stable_step_of_volumes(
         found = [BlurBound(2 * plain(scale) ** 2) for scale in evolution.scales]
     else:
         found = [_joined(axes, spacing) for axes in blurs]
-    largest = max(_bound_on_envelope(found, terms) for terms in evolution.schedule)
+    largest = max(_bound_on_envelope(found, terms).largest for terms in evolution.schedule)
     largest += 2 * max(map(plain, evolution.pulls()))
     return 2 / largest if largest > 0 else float("inf")
 
@@ -324,6 +383,19 @@ class _Share(NamedTuple):
         return result
 
 
+class _Bound(NamedTuple):
+    """A bound of the sum of shares times weights, and the shares where it is taken."""
+
+    largest: float
+    shares: Values
+
+
+def _share_of(term: Term, blur: BlurBound) -> _Share:
+    """Return what a scale adds to the eigenvalues where its blur is the discrete Gaussian."""
+    anisotropic = term.coupling.kind == "tensor"
+    return _Share(blur.decay, term.derivatives.symbol(blur.decay, anisotropic=anisotropic))
+
+
 def _shares(evolution: Evolution, blurs: Sequence[BlurBound]) -> tuple[list[_Share], Values, float]:
     r"""Return what each scale of each term adds, its weights, and a bound of what is left.
 
@@ -363,7 +435,7 @@ def _shares(evolution: Evolution, blurs: Sequence[BlurBound]) -> tuple[list[_Sha
     return list(columns), distinct, float(rests.max())
 
 
-def _bound_on_line(shares: Sequence[_Share], weights: Values) -> float | None:
+def _bound_on_line(shares: Sequence[_Share], weights: Values) -> _Bound | None:
     """Certified upper bound of S over all frequencies, from samples in r = p + q.
 
     Between two samples a function exceeds the larger of them by at most h^2/8 times the largest
@@ -385,21 +457,24 @@ def _bound_on_line(shares: Sequence[_Share], weights: Values) -> float | None:
     if len(known) < len(shares):
         return None
     samples = np.stack([share.value(p, q) for share in shares])
-    return _between_samples(totals, samples, np.stack(known), weights)
+    excesses = np.stack(known)
+    largest, left, sample = _between_samples(totals, samples, excesses, weights)
+    square = (totals[left + 1] - totals[left]) ** 2 / 8
+    return _Bound(largest, samples[:, sample] + excesses[:, left] * square)
 
 
 def _volume_symbol(term: Term) -> VolumeSymbol:
     return cast(VolumeSymbol, term.derivatives.symbol(0.0, anisotropic=True))
 
 
-def _bound_on_envelope(blurs: Sequence[BlurBound], terms: Sequence[Term]) -> float:
+def _bound_on_envelope(blurs: Sequence[BlurBound], terms: Sequence[Term]) -> _Bound:
     """Certified upper bound of S over all frequencies of volumes, from samples in s.
 
     The envelope of a symbol is linear between its corners, which are samples. Blurs that mix
     frequencies have the line 2 s in its place, which is nowhere below.
     """
     if not terms:
-        return 0.0
+        return _Bound(0.0, np.zeros(0))
     corners = [_volume_symbol(term).envelope for term in terms]
     end = max(float(s[-1]) for s, _ in corners)
     first = _FIRST_TOTAL / max(1.0, *(blur.decay for blur in blurs)) * min(1.0, end)
@@ -409,6 +484,7 @@ def _bound_on_envelope(blurs: Sequence[BlurBound], terms: Sequence[Term]) -> flo
     )
     low = totals[:-1]
     samples, excess, rest = np.zeros_like(totals), np.zeros_like(low), 0.0
+    each: list[tuple[Values, Values]] = []
     for term, (s, values) in zip(terms, corners, strict=True):
         envelope = np.interp(totals, s, values)
         for blur, flux_weight in zip(blurs, term.flux_weights, strict=True):
@@ -416,26 +492,40 @@ def _bound_on_envelope(blurs: Sequence[BlurBound], terms: Sequence[Term]) -> flo
             slopes = np.diff(line) / np.diff(totals)
             lowest = np.minimum(line[:-1], line[1:])
             decay, weight = blur.decay, plain(flux_weight) * blur.gain
-            samples += weight * line * np.exp(-decay * totals)
+            decayed = line * np.exp(-decay * totals)
+            samples += weight * decayed
             # Minus the second derivative of the decayed line is (2 k m' - k^2 m) e^{-ks}.
             concavity = decay * np.maximum(2 * slopes - decay * lowest, 0.0)
-            excess += weight * concavity * np.exp(-decay * low)
+            decayed_concavity = concavity * np.exp(-decay * low)
+            excess += weight * decayed_concavity
             rest += plain(flux_weight) * blur.floor * float(line.max())
-    return rest + _between_samples(totals, samples[None], excess[None], np.ones((1, 1)))
+            each.append((decayed, decayed_concavity))
+    largest, left, sample = _between_samples(totals, samples[None], excess[None], np.ones((1, 1)))
+    square = (totals[left + 1] - totals[left]) ** 2 / 8
+    found = [values[sample] + concavity[left] * square for values, concavity in each]
+    return _Bound(rest + largest, np.array(found))
 
 
-def _between_samples(totals: Values, samples: Values, excesses: Values, weights: Values) -> float:
-    """Return the largest bound over all intervals and rows of weights."""
+def _between_samples(
+    totals: Values, samples: Values, excesses: Values, weights: Values
+) -> tuple[float, int, int]:
+    """Return the largest bound over all intervals and rows of weights.
+
+    With it comes where it is taken: the interval, and the one of its ends that is the larger.
+    """
     squares = np.diff(totals) ** 2 / 8
-    largest = 0.0
+    largest, left, sample = 0.0, 0, 0
     for rows in np.array_split(weights, -(-len(weights) // 64)):
         values, excess = rows @ samples, (rows @ excesses) * squares
         upper = np.maximum(values[:, :-1], values[:, 1:]) + excess
-        largest = max(largest, float(upper.max()))
-    return largest
+        row, interval = divmod(int(upper.argmax()), upper.shape[1])
+        if upper[row, interval] > largest:
+            largest, left = float(upper[row, interval]), interval
+            sample = interval + int(values[row, interval] < values[row, interval + 1])
+    return largest, left, sample
 
 
-def _bound_by_boxes(shares: Sequence[_Share], weights: Values) -> float:
+def _bound_by_boxes(shares: Sequence[_Share], weights: Values) -> _Bound:
     """Certified upper bound of S over all frequencies, at most ``_PRECISION`` above its maximum."""
     edges = np.linspace(0, 2, _BOXES + 1)
     low = np.stack(np.meshgrid(edges[:-1], edges[:-1]), axis=-1).reshape(-1, 2)
@@ -453,7 +543,8 @@ def _bound_by_boxes(shares: Sequence[_Share], weights: Values) -> float:
 
     while True:
         p, q = (low[:, 0], low[:, 0] + size), (low[:, 1], low[:, 1] + size)
-        upper = largest([share.upper_bound(p, q) for share in shares])
+        bounds = [share.upper_bound(p, q) for share in shares]
+        upper = largest(bounds)
         middle = low + size / 2
         attained = float(
             max(
@@ -462,7 +553,7 @@ def _bound_by_boxes(shares: Sequence[_Share], weights: Values) -> float:
             )
         )
         if upper.max() <= attained * (1 + _PRECISION) or len(low) * len(shares) > _MOST_VALUES:
-            return float(upper.max())
+            return _Bound(float(upper.max()), np.stack(bounds)[:, upper.argmax()])
         low = low[upper > attained * (1 + _PRECISION / 2)]
         size /= 2
         low = np.concatenate([low + size * np.array(corner) for corner in np.ndindex(2, 2)])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from integrodiff.stages._arrays import Array, Scalar, namespace
 from integrodiff.stages.domain import Domain
-from integrodiff.stages.evolution import Evolution, Field, Term, is_zero, prepared, scaled
+from integrodiff.stages.evolution import Evolution, Field, Term, is_zero, scaled
 from integrodiff.stages.operators import Parts
 from integrodiff.stages.scale_space import FLAT, blur, cascade, cascade_adjoint
 from integrodiff.stages.structure_tensor import (
@@ -71,7 +71,7 @@ def _flows(
     parts = {i: term.derivatives.forward(smoothed[i]) for i in sorted(needed)}
     if domain is not None:
         parts = {i: domain.known(term.derivatives, part) for i, part in parts.items()}
-    field = prepared(_coupling_field(parts, term, spacing, local, domain))
+    field = term.derivatives.prepared(_coupling_field(parts, term, spacing, local, domain))
     flows = {}
     for i in term.scales_in_flux:
         flux = gated(parts[i], field, term, i)
