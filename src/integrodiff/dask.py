@@ -20,10 +20,9 @@ from itertools import accumulate, product
 from os import PathLike
 from typing import Any
 
-import dask
 import dask.array as da
+import dask.base
 import numpy as np
-from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
@@ -134,7 +133,8 @@ def denoise(
     if alpha is not None:
         alpha = alpha.rechunk((*result.chunks[:-1], (1,))).astype(result.dtype)
         result = da.concatenate([result, alpha], axis=-1)
-    return result.transpose(tuple(int(axis) for axis in np.argsort(order)))
+    ordered: da.Array = result.transpose(tuple(int(axis) for axis in np.argsort(order)))
+    return ordered
 
 
 def record(result: da.Array) -> dict[str, Any]:
@@ -177,7 +177,8 @@ def _mask(mask: Any, layout: Layout, image: da.Array) -> da.Array:
             f"the axes {pixels.axes}; give a mask of this shape, or one of rows and columns"
         ) from None
     moved = found.transpose(tuple(_order(pixels)))
-    return moved.rechunk(image.chunks[: moved.ndim])
+    aligned: da.Array = moved.rechunk(image.chunks[: moved.ndim])
+    return aligned
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +193,23 @@ class _ArrayWindow:
             slice(part.start - at, part.stop - at)
             for part, at in zip(index, self.start, strict=True)
         )
-        found = self.array[moved]
-        return np.asarray(found.compute() if isinstance(found, da.Array) else found)
+        return np.asarray(self.array[moved])
+
+
+class _SampledWindow:
+    """Windows of a dask array; the first that is asked for is computed with all others."""
+
+    def __init__(self, array: da.Array) -> None:
+        self._array = array
+        self.places: tuple[Index, ...] = ()
+        self._found: dict[str, NDArray[Any]] = {}
+
+    def __call__(self, index: Index) -> NDArray[Any]:
+        if not self._found:
+            # At once, so that no chunk is computed twice.
+            parts = dask.base.compute(*(self._array[place] for place in self.places))
+            self._found = {str(place): part for place, part in zip(self.places, parts, strict=True)}
+        return np.asarray(self._found[str(index)])
 
 
 def _denoised(
@@ -206,12 +222,9 @@ def _denoised(
 ) -> da.Array:
     """Build the graph for an image of the canonical layout."""
     count = len(layout.without_samples.shape)
-    large = LargeImage(
-        layout=layout,
-        dtype=image.dtype,
-        window=_ArrayWindow(image, (0,) * count),
-        valid=None if valid is None else _ArrayWindow(valid, (0,) * count),
-    )
+    pixels = _SampledWindow(image)
+    large = LargeImage(layout=layout, dtype=image.dtype, window=pixels)
+    pixels.places = large.sample().places
     resolved = resolved_for(denoiser, large)
     if has_invalid or valid is not None:
         why = ("mask",) if valid is not None else ("NaN or infinite",)
@@ -220,7 +233,7 @@ def _denoised(
         )
         resolved = replace(resolved, invalid=invalid)
     # The arrays themselves are in the graph, not in what tasks share.
-    bare = replace(large, window=_nothing, valid=None if valid is None else _nothing)
+    bare = replace(large, window=_nothing)
     work = BlockDenoiser(image=bare, denoiser=denoiser, resolved=resolved)
     space, least = work.space, block_size
     if least is None:
@@ -236,11 +249,11 @@ def _denoised(
         "halo": list(work.halo),
         "block_size": least,
     }
-    token = tokenize(image, valid, denoiser.request, str(about), has_invalid)
+    token = dask.base.tokenize(image, valid, denoiser.request, str(about), has_invalid)
     name = f"integrodiff-denoise-{token}"
     graph = dict(_tasks(name, image, valid, work, ends))
-    shared = [one for one in (image, valid) if one is not None]
-    with dask.annotate(**{_RECORD: about}):
+    shared: list[Any] = [one for one in (image, valid) if one is not None]
+    with dask.base.annotate(**{_RECORD: about}):
         layers = HighLevelGraph.from_collections(name, graph, dependencies=shared)
     chunks = tuple(tuple(np.diff([0, *of_axis]).tolist()) for of_axis in ends)
     chunks += tuple(image.chunks[count:])

@@ -238,7 +238,8 @@ class Pipeline:
         """Return the maps and processes of a channel for a part of its planes or volumes."""
         stations = self._stations[channel]
         height = region.shape[-2]
-        found, processes = stations.channel, stations.processes
+        found = stations.channel
+        processes: Sequence[Process] = stations.processes
         levels = found.map
         if levels is not None and levels.relative is not None:
             around = region.around[-levels.relative.ndim :]

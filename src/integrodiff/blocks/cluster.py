@@ -59,7 +59,7 @@ class OnWorkers(Generic[Item, Result]):
         self._client = client
         self._name = name = f"integrodiff_{secrets.token_hex(8)}"
 
-        class Given(WorkerPlugin):  # type: ignore[misc]
+        class Given(WorkerPlugin):
             """Puts the function where tasks find it."""
 
             def setup(self, worker: Any) -> None:

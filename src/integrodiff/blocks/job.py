@@ -24,6 +24,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -210,8 +211,22 @@ def invalid_pixels(
     return InvalidPixels(counts=tuple(counts), plane_size=layout.pixels, reasons=tuple(reasons))
 
 
-def unit_size(work: BlockDenoiser, chunks: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """Return the size of units: whole chunks, as many of them as can be computed at once."""
+def unit_size(
+    work: BlockDenoiser, chunks: tuple[int, ...], limit: int, least: int
+) -> tuple[int, ...]:
+    """Return the size of units: whole chunks, as many of them as can be computed at once.
+
+    Parameters
+    ----------
+    work : BlockDenoiser
+        What is computed.
+    chunks : tuple of int
+        Size that units are multiples of.
+    limit : int
+        Bytes for one unit.
+    least : int
+        Number of units that there should be, so that all workers have some.
+    """
     largest = LARGEST[len(work.space)]
     unit = list(chunks)
     while True:
@@ -225,7 +240,8 @@ def unit_size(work: BlockDenoiser, chunks: tuple[int, ...], limit: int) -> tuple
         shortest = min(able, key=lambda axis: unit[axis])
         grown = list(unit)
         grown[shortest] *= 2
-        if work.bytes_of(tuple(grown)) > limit:
+        few = prod(-(-a // b) for a, b in zip(work.shape, grown, strict=True)) < least
+        if few or work.bytes_of(tuple(grown)) > limit:
             return tuple(unit)
         unit = grown
 

@@ -164,9 +164,10 @@ class BlockDenoiser:
     def _denoise_region(self, region: Region, unit: Index, result: NDArray[Any]) -> None:
         """Write a denoised region of a unit to the result for the unit."""
         around, core, inner = list(unit), list(unit), [slice(None)] * len(unit)
-        places = zip(self.space, region.around, region.core, region.inner, strict=True)
-        for axis, *place in places:
-            around[axis], core[axis], inner[axis] = place
+        for axis, *of_axis in zip(
+            self.space, region.around, region.core, region.inner, strict=True
+        ):
+            around[axis], core[axis], inner[axis] = of_axis
         pixels = self.image.window(tuple(around))
         moved = self._space_last(pixels)
         masks = self._masks(pixels, tuple(around))

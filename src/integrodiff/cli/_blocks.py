@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from integrodiff.request import ResolvedRequest
 
 
+_EACH = 4
+"""Units for each process, if the chunks are small enough."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions:
     """Options of the command for large files.
@@ -152,8 +156,9 @@ def denoise_in_blocks(
             work = _work(image, reader, settings, runner)
         words = derivation_in_words(settings, work.resolved)
         header = header.with_derivation(Derivation(words=words, settings=identity))
-        with stopping(ExitCode.USAGE, ValueError):
-            job = _begun(place, work, reader, header, runner, identity)
+        with stopping(ExitCode.USAGE, ValueError), stopping(ExitCode.OUTPUT, OutputFileError):
+            least = _EACH * (runner.workers if options.part is None else options.part[1])
+            job = _begun(place, work, reader, header, runner, identity, least)
         stack.enter_context(stopping(ExitCode.USAGE, ImportError))
         notes = _run(job, place, header, settings, options, runner, watch)
     remarks = [*header.notes, *settings.exclusions.notes(work.resolved.invalid)]
@@ -297,16 +302,17 @@ def _begun(
     reader: WindowReader,
     header: ImageHeader,
     runner: _Runner,
-    options: str,
+    identity: str,
+    least: int,
 ) -> Job:
-    """Begin the job, or go on with the one that is there."""
+    """Begin the job, or go on with the one that is there; with at least so many units."""
     from integrodiff.blocks.job import Job, identity_of, unit_size
     from integrodiff.io.access import output_refusal
 
-    identity = identity_of(work, reader.stamp, options)
+    identity = identity_of(work, reader.stamp, identity)
     if not place.exists:
         sides = _chunks(header, place.target, work.shape)
-        unit = unit_size(work, sides, runner.limit)
+        unit = unit_size(work, sides, runner.limit, least)
         sizes = work.sizes_within(runner.limit - _bytes_of_unit(unit, header), unit)
         about = {
             "identity": identity,
