@@ -45,7 +45,7 @@ def atomic_write(path: Path, *, overwrite: bool) -> Iterator[Path]:
         else:
             # Unlike a rename, a link fails if another process made the file in the meantime.
             _link_or_replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -70,11 +70,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         for folder, _, names in os.walk(temporary):
             for name in names:
                 _sync_file(Path(folder, name))
-            _sync_folder(Path(folder))
+            sync_folder(Path(folder))
         if path.exists():
             raise FileExistsError(f"{path} exists already")
         temporary.rename(path)  # fails if there is a folder that is not empty in the meantime
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -103,7 +103,7 @@ def _link_or_replace(temporary: Path, path: Path) -> None:
         temporary.replace(path)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the new name itself durable, where the system allows to."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
@@ -14,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.arrays import ArrayImage, array_image, axes_of
-from integrodiff.blocks import Block, blocks, halo
+from integrodiff.blocks.grid import Block, blocks_within, halo
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Process, get_engine, get_engine_for
 from integrodiff.errors import VolumeModelWarning
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
+from integrodiff.noise.maps import NoiseMap
 from integrodiff.pipeline import Pipeline, StepCallback, volume_bytes
 from integrodiff.request import (
     Level,
@@ -136,7 +139,7 @@ def denoise(
     max_memory : int or str, optional
         Limit in bytes, or a text such as ``"2G"``, for the memory that a volume takes beside
         ``image`` and the result. A volume that takes more is denoised in blocks of slices that
-        overlap; the result differs by less than 0.05 grey levels on the scale [0, 255]. For the
+        overlap; the result differs by less than 0.02 grey levels on the scale [0, 255]. For the
         engine ``native``. Images take the memory of one plane, and are not divided.
     mask : array of bool, optional
         True at valid pixels: in the shape of the image without its axis S, or one that broadcasts
@@ -274,7 +277,7 @@ class Denoiser:
             max_memory=max_memory,
         )
         self.engine = get_engine(engine).name
-        self._asked_for = engine
+        self.asked_for = engine
         self._model_name = model if isinstance(model, str) else None
         self._axes, self._channel_axis = axes, channel_axis
         self._prepared: dict[Level, Process] = {}
@@ -305,7 +308,8 @@ class Denoiser:
                     f"device {image.device} of the result, got {tuple(out.shape)}, "
                     f"{dtype_name(out)} and {out.device}"
                 )
-        layout = axes_of(image, axes=self._axes, channel_axis=self._channel_axis)
+        shape = tuple(image.shape)
+        layout = Layout(axes_of(shape, self._axes, self._channel_axis), shape)
         simple = mask is None and callback is None and self._engine_of_tensors(layout) == "torch"
         if not simple or not stays(image, self.request, layout):
             result = self._array(image, mask, None, callback)
@@ -317,9 +321,7 @@ class Denoiser:
 
     def _engine_of_tensors(self, layout: Layout) -> str:
         """Return the name of the engine that would denoise a tensor."""
-        return (
-            self.engine if self._asked_for == "auto" and not layout.is_volume else self._asked_for
-        )
+        return self.engine if self.asked_for == "auto" and not layout.is_volume else self.asked_for
 
     def _array(
         self,
@@ -370,9 +372,12 @@ class Denoiser:
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
-        request = self.request_for(source.layout)
-        resolved = resolve(request, source)
-        return Pipeline(resolved, self._processes, self._masked_processes, self._blocks(resolved))
+        resolved = resolve(self.request_for(source.layout), source)
+        return self.pipeline_of(resolved, self._blocks(resolved))
+
+    def pipeline_of(self, resolved: ResolvedRequest, blocks: list[Block] | None = None) -> Pipeline:
+        """Return the pipeline for an image whose request has been resolved."""
+        return Pipeline(resolved, self._processes, self._masked_processes, blocks)
 
     def _blocks(self, resolved: ResolvedRequest) -> list[Block] | None:
         """Return the blocks of a volume that keep the limit of memory; None without a limit."""
@@ -382,7 +387,7 @@ class Denoiser:
             return None
         evolutions = [level.evolution(resolved.request.model) for level in levels]
         masked = resolved.invalid is not None
-        engine = get_engine_for(self._asked_for, evolutions[0], masked=masked)
+        engine = get_engine_for(self.asked_for, evolutions[0], masked=masked)
         levels_of_map = resolved.request.map
 
         def of_engine(shape: tuple[int, ...]) -> int:
@@ -401,19 +406,20 @@ class Denoiser:
                 )
             return found
 
-        found = blocks(
+        return blocks_within(
             volume.slices,
-            max(halo(evolution) for evolution in evolutions),
+            halo(evolutions, masked=masked)[0],
             lambda slices: volume_bytes(resolved, slices, of_engine),
             int(limit),
         )
-        relative = None if levels_of_map is None else levels_of_map.relative
-        if len(found) > 1 and relative is not None and relative.ndim == 3:
-            raise ValueError(
-                "a volume with a noise level for each voxel cannot be denoised in blocks; allow "
-                "more with max_memory, or give levels for rows and columns"
-            )
-        return found
+
+    def with_threads(self, threads: int) -> Denoiser:
+        """Return a denoiser with the same settings, and this many threads unless it has some."""
+        other = copy(self)
+        other._prepared, other._masked = {}, {}
+        if self.request.threads is None:
+            other.request = replace(self.request, threads=threads)
+        return other
 
     def request_for(self, layout: Layout) -> Request:
         """Return the request, with the model that its name stands for in volumes."""
@@ -428,45 +434,56 @@ class Denoiser:
             return self.engine
         evolution = levels[0].evolution(resolved.request.model)
         masked = resolved.invalid is not None
-        return get_engine_for(self._asked_for, evolution, masked=masked).name
+        return get_engine_for(self.asked_for, evolution, masked=masked).name
 
     def _model_for(self, level: Level) -> Model:
         if level.volume is None or self._model_name not in VOLUME_MODELS:
             return self.request.model
         return _shipped(VOLUME_MODELS[self._model_name])
 
-    def _processes(self, levels: tuple[Level, ...]) -> tuple[Process, ...]:
-        """Return a process for each noise level; reuse those of the previous image."""
+    def _processes(
+        self, levels: tuple[Level, ...], part: NoiseMap | None = None
+    ) -> tuple[Process, ...]:
+        """Return a process for each noise level; reuse those of the previous image.
+
+        ``part`` is the map of noise levels of a part of the image, which is not kept.
+        """
+        if part is not None:
+            return tuple(self._process(level, part) for level in levels)
         known = self._prepared
         found = {level: known.get(level) or self._process(level) for level in levels}
         self._prepared = found
         return tuple(found[level] for level in levels)
 
-    def _process(self, level: Level) -> Process:
+    def _process(self, level: Level, part: NoiseMap | None = None) -> Process:
         request = self.request
         evolution = level.evolution(self._model_for(level))
-        return get_engine_for(self._asked_for, evolution).prepare(
+        levels = request.map if part is None else part
+        return get_engine_for(self.asked_for, evolution).prepare(
             evolution,
             exact=request.exact,
             threads=request.threads,
-            relative_noise=None if request.map is None else request.map.relative,
+            relative_noise=None if levels is None else levels.relative,
+            noise_span=None if levels is None else levels.span,
         )
 
     def _masked_processes(self, channel: ResolvedChannel, mask: Mask) -> tuple[Process, ...]:
         """Return a process for each noise level of a channel; reuse those of the same mask."""
         known, levels = self._masked, channel.map
-        mean = None if levels is None else levels.mean
+        relative = None if levels is None else levels.relative
+        noise = None if relative is None else hashlib.sha256(relative.tobytes()).digest()
         pixels = mask.shape, np.packbits(mask).tobytes()
         found = {key: process for key, process in known.items() if key.pixels == pixels}
-        keys = [_MaskedKey(level, mean, pixels) for level in channel.levels]
+        keys = [_MaskedKey(level, noise, pixels) for level in channel.levels]
         for key in keys:
             evolution = key.level.evolution(self._model_for(key.level))
-            engine = get_engine_for(self._asked_for, evolution, masked=True)
+            engine = get_engine_for(self.asked_for, evolution, masked=True)
             found[key] = known.get(key) or engine.prepare(
                 evolution,
                 exact=self.request.exact,
                 threads=self.request.threads,
-                relative_noise=None if levels is None else levels.relative,
+                relative_noise=relative,
+                noise_span=None if levels is None else levels.span,
                 mask=mask,
             )
         self._masked = found
@@ -480,11 +497,12 @@ class Denoiser:
 class _MaskedKey(NamedTuple):
     """What a process for an image with invalid pixels depends on, besides the request.
 
-    The relative noise of its valid pixels follows from the mean of the map.
+    The noise is a hash of the relative levels, which depend on the mask and on the part of the
+    image.
     """
 
     level: Level
-    mean: float | None
+    noise: bytes | None
     pixels: tuple[tuple[int, ...], bytes]
 
 

@@ -83,13 +83,8 @@ def array_image(
         If the array is not an image, or its axes are unclear.
     """
     array = np.asarray(image.data if isinstance(image, np.ma.MaskedArray) else image)
-    kind = array.dtype.kind
-    if kind not in "iuf":
-        raise TypeError(
-            "image must be integer or real floating point, got "
-            f"{_KINDS.get(kind, f'dtype {array.dtype}')}"
-        )
-    layout = Layout(_axes(array, axes, channel_axis), array.shape)
+    check_dtype(array.dtype)
+    layout = Layout(axes_of(array.shape, axes, channel_axis), array.shape)
     validity = Validity()
     if isinstance(image, np.ma.MaskedArray):
         hidden = np.broadcast_to(np.ma.getmask(image), array.shape)
@@ -99,13 +94,16 @@ def array_image(
     return ArrayImage(array, layout, validity)
 
 
-def axes_of(image: Any, *, axes: str | None = None, channel_axis: int | None = None) -> Layout:
-    """Return the axes of anything with a shape, as :func:`array_image` does."""
-    like = np.broadcast_to(np.zeros(()), tuple(image.shape))
-    return Layout(_axes(like, axes, channel_axis), like.shape)
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Refuse arrays that are no images by the type of their values."""
+    if dtype.kind not in "iuf":
+        raise TypeError(
+            "image must be integer or real floating point, got "
+            f"{_KINDS.get(dtype.kind, f'dtype {dtype}')}"
+        )
 
 
-def _axes(array: NDArray[Any], axes: str | None, channel_axis: int | None) -> str:
+def axes_of(shape: tuple[int, ...], axes: str | None, channel_axis: int | None) -> str:
     """Return the axes string: the given one, or that of a grey or colour image."""
     if axes is not None:
         if channel_axis is not None:
@@ -114,29 +112,27 @@ def _axes(array: NDArray[Any], axes: str | None, channel_axis: int | None) -> st
             raise TypeError(f"axes must be a string such as 'TYX', got {axes!r}")
         return axes.upper()
     if channel_axis is None:
-        if array.ndim == 2:
+        if len(shape) == 2:
             return "YX"
-        if array.ndim == 3:
+        if len(shape) == 3:
             raise ValueError(
-                f"the axes of an image of shape {array.shape} are ambiguous: give channel_axis=-1 "
+                f"the axes of an image of shape {shape} are ambiguous: give channel_axis=-1 "
                 "or axes='YXS' for colour, axes='TYX' for frames that share a noise level, "
                 "axes='CYX' for channels with a noise level each, or axes='ZYX' for a volume"
             )
         raise ValueError(
-            f"image must have two axes, rows and columns, got shape {array.shape}; for more axes "
+            f"image must have two axes, rows and columns, got shape {shape}; for more axes "
             "give axes, such as 'TCYX'"
         )
     if isinstance(channel_axis, bool) or not isinstance(channel_axis, (int, np.integer)):
         raise TypeError(f"channel_axis must be an integer or None, got {channel_axis!r}")
-    if array.ndim != 3:
+    if len(shape) != 3:
         raise ValueError(
             "an image with channel_axis must have three axes: rows, columns and channels; got "
-            f"shape {array.shape}. For more axes give axes, such as 'TYXS'"
+            f"shape {shape}. For more axes give axes, such as 'TYXS'"
         )
     if not -3 <= channel_axis < 3:
-        raise ValueError(
-            f"channel_axis {channel_axis} does not exist in an image of shape {array.shape}"
-        )
+        raise ValueError(f"channel_axis {channel_axis} does not exist in an image of shape {shape}")
     letters = ["Y", "X"]
     letters.insert(channel_axis % 3, "S")
     return "".join(letters)

@@ -7,7 +7,7 @@ can only be there if they have been imported already.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -83,11 +83,8 @@ def opened(image: Any, function: str = "denoise") -> Container:
         if function != "denoise":
             raise TypeError(_to_be_computed(function))
         raise TypeError(
-            "a dask array is computed block by block: call denoise(image.compute(), ...), or, to "
-            "stay lazy, image.rechunk({-2: -1, -1: -1}).map_blocks(denoise, sigma, axes=..., "
-            "data_range=..., dtype=image.dtype), where every block holds whole planes. For "
-            "volumes, add the axis of the slices to rechunk: every block needs all of them. With "
-            "sigma and data_range all blocks are treated alike"
+            "a dask array is computed block by block: call integrodiff.dask.denoise(image, ...) to "
+            "stay lazy, or denoise(image.compute(), ...)"
         )
     if hasattr(image, "__dlpack__") and not isinstance(image, (np.ndarray, np.generic)):
         return _dlpack(image)
@@ -216,17 +213,6 @@ _NAMES = {
 _LETTERS = {name: letter for letter, names in _NAMES.items() for name in names}
 
 
-def _plane_names(names: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the names of rows and columns, or the last two."""
-    by_letter = {_LETTERS.get(str(name).lower()): name for name in names}
-    return by_letter.get("Y", names[-2:][0]), by_letter.get("X", names[-1])
-
-
-def _slice_names(names: Sequence[Any]) -> list[Any]:
-    """Return the name of the axis of slices, if there is one."""
-    return [name for name in names if _LETTERS.get(str(name).lower()) == "Z"]
-
-
 _EVEN = 1e-2
 """Relative difference of distances up to which coordinates are evenly spaced."""
 
@@ -255,13 +241,9 @@ def _coordinate_distances(image: Any, axes: str | None) -> tuple[dict[str, float
 
 def _xarray(image: Any) -> Container:
     if image.chunks is not None:
-        whole = dict.fromkeys([*_slice_names(image.dims), *_plane_names(image.dims)], -1)
-        what = "volumes" if len(whole) > 2 else "planes"
         raise TypeError(
             "an array in chunks is computed block by block: call denoise(image.compute(), ...), "
-            f"or, to stay lazy, {what} = image.chunk({whole!r}) and {what}.map_blocks(denoise, "
-            f"kwargs={{'sigma': ..., 'data_range': ...}}, template={what}). With sigma and "
-            "data_range all blocks are treated alike"
+            "or, to stay lazy, image.copy(data=integrodiff.dask.denoise(image.data, ..., axes=...))"
         )
     letters = [_LETTERS.get(str(name).lower()) for name in image.dims]
     axes = None if None in letters else "".join(filter(None, letters))

@@ -9,21 +9,26 @@ way as one tall plane, its slices below each other; only the engine sees three d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.blocks import Block
+from integrodiff.blocks.grid import Block, Region
 from integrodiff.engines import FloatImage, Process, State
+from integrodiff.noise.maps import NoiseMap
 from integrodiff.request import Level, ResolvedChannel, ResolvedRequest, computing_dtype
 from integrodiff.validity import Mask
 
-Processes: TypeAlias = Callable[[tuple[Level, ...]], tuple[Process, ...]]
-"""Function that prepares a process for each noise level on the scale of the model."""
+Processes: TypeAlias = Callable[[tuple[Level, ...], NoiseMap | None], tuple[Process, ...]]
+"""Function that prepares a process for each noise level on the scale of the model.
+
+The map is that of a part of the image, or None for the whole.
+"""
 
 MaskedProcesses: TypeAlias = Callable[[ResolvedChannel, Mask], tuple[Process, ...]]
 """Function that prepares a process for each noise level of a channel, and for one mask."""
@@ -98,7 +103,8 @@ class Pipeline:
         self._counts = _plane_counts(resolved, self.blocks)
         pairs = list(zip(resolved.channels, self._counts, strict=True))
         levels = tuple(level for channel, count in pairs if count.whole for level in channel.levels)
-        prepared = iter(processes(levels))
+        prepared = iter(processes(levels, None))
+        self._processes = processes
         self._stations = [
             _Stations(
                 channel,
@@ -139,7 +145,9 @@ class Pipeline:
             yield from self._run_volumes(planes, watcher, count)
             return
         for number, plane in enumerate(planes):
-            yield self._denoised(plane, self.mask_of(plane, number), number, watcher, count)
+            stations = self._stations[self.resolved.layout.channel_of(number)]
+            observe = None if watcher is None else partial(watcher.advance, number)
+            yield self._denoised(plane, self.mask_of(plane, number), stations, observe, count)
 
     def _run_volumes(
         self,
@@ -170,43 +178,90 @@ class Pipeline:
         """Return the denoised planes of a block; ``first`` is the number of the first of all."""
         layout = self.resolved.layout
         between = layout.planes_between_slices
+        region = Region((block, *(Block(0, length, 0, length) for length in layout.size)))
         numbers = [first + block.low * between + n for n in range(len(kept))]
         found = kept[(block.first - block.low) * between : (block.last - block.low) * between]
         for n in range(between):
             mask = None
-            if self._has_invalid(first + n):
+            if self.has_invalid(first + n):
                 mask = _tall_mask(
                     [self.mask_of(kept[k], numbers[k]) for k in range(n, len(kept), between)],
                     layout.size,
                 )
             volume = np.concatenate(kept[n::between])
-            denoised = self._denoised(volume, mask, numbers[n], watcher, count)
+            stations = self._stations_at(layout.channel_of(numbers[n]), region, mask)
+            observe = None if watcher is None else partial(watcher.advance, numbers[n])
+            denoised = self._denoised(volume, mask, stations, observe, count)
             parts = np.split(denoised, block.high - block.low)
             found[n::between] = parts[block.first - block.low : block.last - block.low]
         return found
 
-    def _has_invalid(self, first: int) -> bool:
-        """Whether a volume, whose first plane has this number, has invalid voxels."""
+    def has_invalid(self, number: int) -> bool:
+        """Whether a plane has invalid pixels, or any slice of the volume that it belongs to."""
         layout, invalid = self.resolved.layout, self.resolved.invalid
-        between = layout.planes_between_slices
         if invalid is None:
             return False
+        if self.resolved.volume is None:
+            return bool(invalid.counts[number])
+        between = layout.planes_between_slices
+        first = number - number // between % layout.slices * between
         return any(invalid.counts[first : first + layout.slices * between : between])
+
+    def denoised_region(
+        self, pixels: NDArray[Any], mask: Mask | None, channel: int, region: Region
+    ) -> NDArray[Any]:
+        """Denoise a part of a plane or volume together with its halo.
+
+        Parameters
+        ----------
+        pixels : ndarray
+            The part with its halo: (row, column) or (slice, row, column), and samples last.
+        mask : array of bool, optional
+            Its valid pixels. It has to be given if any pixel of the whole is invalid.
+        channel : int
+            Which channel it belongs to.
+        region : Region
+            Its place.
+
+        Returns
+        -------
+        ndarray
+            The part with its halo, in the dtype of the result.
+        """
+        volume = self.resolved.volume is not None
+        tall = pixels.reshape(-1, *pixels.shape[2:]) if volume else pixels
+        tall_mask = mask.reshape(-1, mask.shape[-1]) if mask is not None and volume else mask
+        stations = self._stations_at(channel, region, mask)
+        return self._denoised(tall, tall_mask, stations).reshape(pixels.shape)
+
+    def _stations_at(self, channel: int, region: Region, mask: Mask | None) -> _Stations:
+        """Return the maps and processes of a channel for a part of its planes or volumes."""
+        stations = self._stations[channel]
+        height = region.shape[-2]
+        found = stations.channel
+        processes: Sequence[Process] = stations.processes
+        levels = found.map
+        if levels is not None and levels.relative is not None:
+            around = region.around[-levels.relative.ndim :]
+            part = levels.relative[around]
+            if part.shape != levels.relative.shape:
+                levels = levels._replace(relative=part)
+                found = replace(found, map=levels)
+                processes = [] if mask is not None else self._processes(found.levels, levels)
+        return replace(stations, channel=found, processes=list(processes), height=height)
 
     def _denoised(
         self,
         plane: NDArray[Any],
         mask: Mask | None,
-        number: int,
-        watcher: _Watcher | None,
-        count: Callable[[], object] | None,
+        stations: _Stations,
+        observe: _Observer | None = None,
+        count: Callable[[], object] | None = None,
     ) -> NDArray[Any]:
         """Denoise a plane, or the slices of a volume below each other."""
         dtype = self.resolved.result_dtype
-        stations = self._stations[self.resolved.layout.channel_of(number)]
         if mask is not None and not mask.any():
             return plane.astype(dtype)
-        observe = None if watcher is None else partial(watcher.advance, number)
         denoised = stations.denoised(plane, mask, observe, count)
         if not np.isfinite(denoised).all():
             largest = np.abs(plane if mask is None else plane[mask]).max()
@@ -269,6 +324,42 @@ def _plane_counts(resolved: ResolvedRequest, blocks: Sequence[Block]) -> list[_P
     return [_PlaneCounts(*pair) for pair in zip(whole, masked, strict=True)]
 
 
+def region_bytes(
+    resolved: ResolvedRequest,
+    shape: tuple[int, ...],
+    planes: int,
+    of_engine: Callable[[tuple[int, ...]], int],
+) -> int:
+    """Return an upper bound of the memory for a part of an image, beside image and result.
+
+    Parameters
+    ----------
+    resolved : ResolvedRequest
+        What is computed.
+    shape : tuple of int
+        Rows and columns of the part, or slices, rows and columns, with its halo.
+    planes : int
+        How many of such parts are held at a time, of which one is computed.
+    of_engine : callable
+        Memory of the engine for samples ``(sample, row, column)`` or ``(sample, slice, ...)``.
+    """
+    pixels = prod(shape) * max(1, resolved.layout.samples)
+    size = computing_dtype(resolved.dtype).itemsize
+    masks = pixels * (planes + 4) if resolved.invalid is not None else 0
+    given = pixels * resolved.dtype.itemsize * (planes + 1)
+    results = pixels * resolved.result_dtype.itemsize * planes
+    largest = max(
+        (
+            of_engine((_length(group.samples), *shape))
+            for channel in resolved.channels
+            for group in channel.space.groups
+        ),
+        default=0,
+    )
+    after = pixels * (size + resolved.result_dtype.itemsize + 1)
+    return given + results + masks + pixels * size + max(largest, after) + 2**24
+
+
 def volume_bytes(
     resolved: ResolvedRequest, slices: int, of_engine: Callable[[tuple[int, ...]], int]
 ) -> int:
@@ -277,23 +368,8 @@ def volume_bytes(
     ``of_engine`` is that of the engine for a volume ``(sample, slice, row, column)``.
     """
     layout = resolved.layout
-    height, width = layout.size
-    between, samples = layout.planes_between_slices, max(1, layout.samples)
-    voxels = slices * height * width * samples
-    size = computing_dtype(resolved.dtype).itemsize
-    masks = voxels * (between + 4) if resolved.invalid is not None else 0
-    given = voxels * resolved.dtype.itemsize * (between + 1)
-    results = voxels * resolved.result_dtype.itemsize * between
-    largest = max(
-        (
-            of_engine((_length(group.samples), slices, height, width))
-            for channel in resolved.channels
-            for group in channel.space.groups
-        ),
-        default=0,
-    )
-    after = voxels * (size + resolved.result_dtype.itemsize + 1)
-    return given + results + masks + voxels * size + max(largest, after) + 2**24
+    shape = (slices, *layout.size)
+    return region_bytes(resolved, shape, layout.planes_between_slices, of_engine)
 
 
 _Parts: TypeAlias = list[tuple[slice, FloatImage]]

@@ -22,7 +22,7 @@ from integrodiff._checks import (
     positive_number,
     sequence_of_numbers,
 )
-from integrodiff.blocks import memory_limit
+from integrodiff.blocks.memory import memory_limit
 from integrodiff.colour import (
     COLOURS,
     Colour,
@@ -459,10 +459,20 @@ class ResolvedRequest:
         return "; ".join(dict.fromkeys(str(channel) for channel in self.reported))
 
 
-def resolve(request: Request, source: Source) -> ResolvedRequest:
+def resolve(request: Request, source: Source, sample: Source | None = None) -> ResolvedRequest:
     """Determine noise, grey range and colour space of each channel; estimate what is missing.
 
     The image is read, once and plane by plane, only if something depends on its values.
+
+    Parameters
+    ----------
+    request : Request
+        What is asked for.
+    source : Source
+        The image. If there is a sample, its planes are not read.
+    sample : Source, optional
+        Parts of an image that is too large, as planes with the same channels and samples, from
+        which all that is missing is estimated. How many pixels are invalid is then not known.
 
     Raises
     ------
@@ -490,10 +500,15 @@ def resolve(request: Request, source: Source) -> ResolvedRequest:
         )
     zero = -source.units.intercept / source.units.slope
     surveys = [
-        _Survey(request, source.dtype, layout, number, volume, zero)
+        _Survey(request, source.dtype, layout, number, volume, zero, sampled=sample is not None)
         for number in range(layout.channels)
     ]
-    invalid = _read(surveys, source)
+    if sample is None:
+        invalid = _read(surveys, source)
+    else:
+        invalid = None
+        if any(survey.looks_closer or survey.needs_extremes for survey in surveys):
+            _read(surveys, sample)
     channels = tuple(survey.resolved(channel, layout) for channel, survey in enumerate(surveys))
     _warn_of_void_planes(invalid)
     for number, channel in enumerate(channels):
@@ -595,8 +610,11 @@ class _Survey:
         number: int,
         volume: Volume | None,
         zero: float,
+        *,
+        sampled: bool = False,
     ) -> None:
         self._request, self._dtype, self._volume, self._zero = request, dtype, volume, zero
+        self._sampled = sampled
         self._is_rician = request.noise == "rician"
         self._colour = request.colour
         given = _given_noise(request, layout, number, request.map)
@@ -606,7 +624,7 @@ class _Survey:
         self._matrix = sample_matrix(self._colour, layout.samples)
         # Where voxels are valid, for a map of a volume.
         self._voxels: Mask | None = None
-        if np.ndim(request.sigma) == 3:  # type: ignore[arg-type]
+        if np.ndim(request.sigma) == 3 and not sampled:  # type: ignore[arg-type]
             self._voxels = np.zeros((layout.slices, *layout.size), np.bool_)
         self.needs_extremes = request.noise != "gaussian"
         self.looks_closer = request.estimates or request.data_range is None
@@ -640,13 +658,16 @@ class _Survey:
         if mask is None:
             self._has_whole_planes = True
             return
-        if self._mask is None and mask.any():
+        if self._mask is None and mask.any() and not self._sampled:
             self._mask = mask
-        self._union = mask if self._union is None else self._union | mask
+        if not self._sampled:
+            self._union = mask if self._union is None else self._union | mask
 
     @property
     def _is_void(self) -> bool:
-        """Whether there is no valid pixel in any plane."""
+        """Whether there is no valid pixel in any plane, of which a sample cannot be sure."""
+        if self._sampled:
+            return False
         return not self._has_whole_planes and self._union is not None and not self._union.any()
 
     @property
@@ -741,8 +762,8 @@ class _Survey:
     def _map(self) -> NoiseMap | None:
         """Return the map of noise levels; those of pixels that are nowhere valid do not count."""
         request = self._request
-        if request.map is None:
-            return None
+        if request.map is None or self._sampled:
+            return request.map
         if self._voxels is not None and self._union is not None:
             return noise_map(np.asarray(request.sigma), self._voxels)
         if self._union is None or self._has_whole_planes:
@@ -793,6 +814,11 @@ class _Survey:
             for seen in self._seen
             for number in group.rows
         ]
+        if not ratios:
+            raise ValueError(
+                "no window of this large image has enough valid pixels to find the scale of its "
+                "grey values; give data_range"
+            )
         level = operating_level(float(np.mean(ratios)), request.model.noise_levels)
         return level / group.sigma
 

@@ -197,7 +197,7 @@ containers
 stages: _arrays reflection scale_space gradient derivatives symbols structure_tensor eigenframe \
         diffusion_tensor divergence haar_volume operators domain evolution thick_slices \
         stability step __init__
-blocks
+blocks: memory grid __init__
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
@@ -217,16 +217,19 @@ io: spacing bounded image access registry masks formats.exif formats.ome_xml for
     formats.gif formats.bmp formats.boxes formats.avif formats.heic formats.npy \
     formats.dicom_frames formats.dicom formats.dicom_series formats.nifti formats.nrrd formats.mrc \
     formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
-    formats.__init__ __init__
+    formats.__init__ windows __init__
+blocks: sample region job cluster
+dask
 viz: metrics sheet view notebook_figure drawing comparison orthogonal comparison_figure demo \
      explanation explanation_figure figures __init__
 xarray
 nn: volumes laws diffusion stages __init__
-learning: download images parameters tangents compiled native descent fit evaluation recipes \
+learning: download images parameters tangents cluster compiled native descent fit evaluation \
+          recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
 cli: _terminal _files _models _noise _masks _views _one_file batch.plan batch.records \
-     batch.outcomes batch.messages batch.workers batch.run batch.__init__ _pipes _single \
+     batch.outcomes batch.messages batch.workers batch.run batch.__init__ _pipes _blocks _single \
      _training_messages _training denoise compare explain info demo train reproduce __init__ \
      __main__
 """
@@ -251,7 +254,7 @@ CONFINED = {
         ),
         *("units", "validity", "_checks"),
     },
-    "pipeline": {"blocks", "engines", "request", "validity"},
+    "pipeline": {"blocks", "engines", "noise", "request", "validity"},
     "colour": {"errors", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},
     "models": {"errors", "layout", "_atomic", "_checks", "stages"},

@@ -196,7 +196,7 @@ def denoise_file(
             with stopping(ExitCode.USAGE, ValueError):
                 file = settings.exclusions.source(reader, options.volume)
             pipeline = _pipeline(file, denoiser)
-            words = _derivation_in_words(settings, pipeline.resolved)
+            words = derivation_in_words(settings, pipeline.resolved)
             header = header.with_derivation(Derivation(words=words, settings=identity))
             with create_image(
                 target, header, overwrite=options.overwrite, completed=completed
@@ -207,17 +207,31 @@ def denoise_file(
     remarks = [*header.notes, *settings.exclusions.notes(resolved.invalid)]
     notes = [f"{source}: {text}" for text in remarks]
     notes += [f"{target}: {text}" for text in result.notes]
+    return summary_of(settings, header, resolved, notes, time.perf_counter() - start)
+
+
+def summary_of(
+    settings: Settings,
+    header: ImageHeader,
+    resolved: ResolvedRequest,
+    notes: list[str],
+    seconds: float,
+    where: str = "",
+) -> Denoised:
+    """Return the summary of a denoised image; ``where`` says how it was computed in blocks."""
+    name = _model_name(settings, resolved)
+    engine = settings.denoiser.engine_for(resolved)
+    how = f"{name} at {resolved.noise}{_geometry(resolved)}, engine {engine}"
     return Denoised(
         size=header.size,
         pages=header.pages,
         image=_image_in_words(header),
-        how=f"{_model_name(settings, resolved)} at {resolved.noise}{_geometry(resolved)}, engine "
-        f"{denoiser.engine_for(resolved)}",
-        model=_model_name(settings, resolved),
+        how=f"{how}, {where}" if where else how,
+        model=name,
         spacing=None if resolved.volume is None else resolved.volume.spacing,
         noise=_noise_for_report(resolved),
         invalid=0 if resolved.invalid is None else resolved.invalid.total,
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
         notes=tuple(notes),
     )
 
@@ -283,7 +297,7 @@ _LONGEST_PARAMETERS = 600
 """Characters of the parameters of a model in a description."""
 
 
-def _derivation_in_words(settings: Settings, resolved: ResolvedRequest) -> str:
+def derivation_in_words(settings: Settings, resolved: ResolvedRequest) -> str:
     """Describe model, parameters and noise level."""
     from integrodiff._version import __version__
     from integrodiff.models.files import model_to_json

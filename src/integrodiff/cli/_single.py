@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
-from integrodiff.cli._one_file import Settings, denoise_file
+from integrodiff.cli._blocks import BlockOptions, denoise_in_blocks
+from integrodiff.cli._one_file import Settings, Watch, denoise_file
 from integrodiff.cli._terminal import (
     ExitCode,
     Stopped,
@@ -21,20 +23,32 @@ from integrodiff.cli.batch.records import identity_of
 
 
 def run_single(
-    job: Job, settings: Settings, warnings: list[str], *, quiet: bool, report: str | None
+    job: Job,
+    settings: Settings,
+    warnings: list[str],
+    *,
+    quiet: bool,
+    report: str | None,
+    blocks: BlockOptions | None = None,
 ) -> None:
-    """Denoise one image; ``warnings`` is the list of those shown, for the report."""
+    """Denoise one image; ``warnings`` is the list of those shown, for the report.
+
+    With ``blocks`` it is denoised in blocks.
+    """
     start = time.perf_counter()
     outcome, code = Outcome(job=job, status="not reached"), ExitCode.UNEXPECTED
     try:
         with every_error_stops():
-            done = denoise_file(
-                job.source,
-                job.target,
-                settings,
-                watch=lambda total: progress(job.source.name, total, quiet=quiet),
-                identity=identity_of(settings),
-            )
+            watch: Watch = partial(progress, job.source.name, quiet=quiet)
+            identity = identity_of(settings)
+            if blocks is None:
+                done = denoise_file(
+                    job.source, job.target, settings, watch=watch, identity=identity
+                )
+            else:
+                done = denoise_in_blocks(
+                    job.source, job.target, settings, blocks, watch=watch, identity=identity
+                )
         outcome, code = Outcome(job=job, status="done", denoised=done), ExitCode.DONE
     except Stopped as end:
         outcome = Outcome(job=job, status="failed", code=end.code, message=end.message)

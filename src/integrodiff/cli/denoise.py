@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from integrodiff._default_model import DEFAULT_MODEL
+from integrodiff.cli._blocks import BlockOptions, block_options, wants_blocks
 from integrodiff.cli._masks import MaskFile, MaskOptions, NodataValue
 from integrodiff.cli._noise import (
     Gain,
@@ -131,9 +132,40 @@ def denoise(
         typer.Option(
             "--max-memory",
             metavar="SIZE",
-            help="Limit for the memory of a volume, such as 2G or 500M, beside the program and "
-            "what a file format holds. A volume that takes more is denoised in blocks of slices "
-            "that overlap. By default volumes are denoised as a whole.",
+            help="Limit for the memory, such as 2G or 500M. OME-Zarr and TIFF are denoised from "
+            "disk to disk in blocks that overlap, and the limit is for all processes together "
+            "(with --scheduler for each worker). Of other formats, volumes that take more are "
+            "denoised in blocks of slices, and the limit is beside the program and what a file "
+            "format holds.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Processes of this machine that denoise blocks of an OME-Zarr or TIFF image, with "
+            "one thread each; needs dask. By default one for each processor if the image is "
+            "denoised in blocks.",
+            show_default=False,
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Denoise the blocks of an OME-Zarr or TIFF image on a Dask cluster, such as "
+            "tcp://host:8786, whose workers see the same files.",
+            show_default=False,
+        ),
+    ] = None,
+    block: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Denoise the I-th of N shares of the blocks, for job arrays; the last to finish "
+            "completes the output.",
             show_default=False,
         ),
     ] = None,
@@ -176,7 +208,8 @@ def denoise(
         typer.Option(
             "--resume",
             help="Skip images whose output exists, was made from the same input with the same "
-            "options, and has not changed since.",
+            "options, and has not changed since. Of an image in blocks: go on with a job that was "
+            "not finished.",
         ),
     ] = False,
     report: Annotated[
@@ -215,6 +248,7 @@ def denoise(
         integrodiff denoise series/ clean/
         integrodiff denoise stack.tif clean.tif --volume --spacing 3,1,1
         integrodiff denoise noisy/ clean/ --jobs 2 --resume
+        integrodiff denoise big.zarr clean.zarr --max-memory 4G
         integrodiff denoise - - --format tif < noisy.png > clean.tif
     """
     with exit_codes(), plain_warnings() as shown:
@@ -251,6 +285,7 @@ def denoise(
             resume=resume,
             report=report,
             quiet=quiet,
+            blocks=block_options(max_memory, scheduler, workers, block, resume=resume),
         )
         run.start(options, shown)
 
@@ -267,6 +302,7 @@ class _Run:
     resume: bool
     report: str | None
     quiet: bool
+    blocks: BlockOptions
 
     def start(self, options: Options, warnings: list[str]) -> None:
         """Denoise one image or a batch, as the arguments ask."""
@@ -278,7 +314,17 @@ class _Run:
             self._start_batch(settings)
             return
         with piped(self.inputs[0], self.output, self.suffix) as job:
-            run_single(job, settings, warnings, quiet=self.quiet, report=self.report)
+            in_blocks = not pipes and wants_blocks(job.source, self.blocks)
+            if self.resume and not in_blocks:
+                stop(ExitCode.USAGE, "--resume needs a folder as OUT, or an image in blocks")
+            run_single(
+                job,
+                settings,
+                warnings,
+                quiet=self.quiet,
+                report=self.report,
+                blocks=self.blocks if in_blocks else None,
+            )
 
     def _is_batch(self, *, series: bool) -> bool:
         """Whether outputs go to a folder; ``series`` says whether a DICOM series is one image.
@@ -302,10 +348,14 @@ class _Run:
             stop(
                 ExitCode.USAGE, "the image and the --json report cannot both go to standard output"
             )
-        given = {"--recursive": self.recursive, "--resume": self.resume, "--jobs": self.jobs > 1}
+        given = {"--recursive": self.recursive, "--jobs": self.jobs > 1}
+        given["--resume"] = self.resume and pipes
         named = [name for name, value in given.items() if value]
         if named and not many:
             stop(ExitCode.USAGE, f"{', '.join(named)} needs a folder as OUT")
+        single = [name for name, value in self.blocks.single.items() if value]
+        if single and (many or pipes):
+            stop(ExitCode.USAGE, f"{', '.join(single)} is for one image, from file to file")
         if self.suffix is not None and not many and self.output != PIPE:
             stop(ExitCode.USAGE, "the format follows the file extension of OUT; leave out --format")
         if self.report is not None and not many:

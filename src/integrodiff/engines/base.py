@@ -142,6 +142,7 @@ class Engine(ABC):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        noise_span: tuple[float, float] | None = None,
         mask: Mask | None = None,
     ) -> Process:
         """Return a process that runs an evolution on many images.
@@ -157,6 +158,9 @@ class Engine(ABC):
         relative_noise : array, optional
             For images of one shape whose noise varies over the image: its level at each pixel,
             relative to the level of the evolution.
+        noise_span : (float, float), optional
+            Lowest and highest relative level of the whole image, if ``relative_noise`` is that of
+            a part of it: all parts are to take the same shortcuts.
         mask : array of bool, optional
             For images of one shape with invalid pixels: True at the valid ones. The others may
             have any value, NaN included; they do not count and come back as they were. The steps of
@@ -178,6 +182,20 @@ class Engine(ABC):
 
         They are beside the volume and the result. None if it is not known.
         """
+        return None
+
+    def image_bytes(
+        self,
+        evolution: Evolution,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        mapped: bool = False,
+        masked: bool = False,
+    ) -> int | None:
+        """Return the same as :meth:`volume_bytes` for an image ``(channel, row, column)``."""
         return None
 
     def evolve(

@@ -18,6 +18,7 @@ from integrodiff.engines.certificate import (
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
     TRUNCATION,
+    Shortcuts,
     VolumeShortcuts,
     coarse_integration,
     integration_kernel,
@@ -91,6 +92,7 @@ class NativeEngine(Engine):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        noise_span: tuple[float, float] | None = None,
         mask: Mask | None = None,
     ) -> Process:
         """Compute kernels; memory is taken with the first image."""
@@ -104,7 +106,12 @@ class NativeEngine(Engine):
                 evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
             )
         return NativeProcess(
-            evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask
+            evolution,
+            exact=exact,
+            threads=threads,
+            relative_noise=relative_noise,
+            noise_span=noise_span,
+            mask=mask,
         )
 
     def volume_bytes(
@@ -141,6 +148,77 @@ class NativeEngine(Engine):
             numbers += padded
         # Maps of noise levels are prepared in float64.
         return size * numbers + (40 * padded // shape[0] if mapped else 0)
+
+    def image_bytes(
+        self,
+        evolution: Evolution,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        exact: bool = False,
+        threads: int | None = None,
+        mapped: bool = False,
+        masked: bool = False,
+    ) -> int | None:
+        """Count what ``native/steps/fused.cpp`` or ``exact.cpp`` take."""
+        # A map may keep scales that are left out without one.
+        found = None if exact or masked else shortcuts(evolution)
+        workers = thread_count() if threads is None else threads
+        size = 4 if dtype == np.float32 else 8
+        if found is not None:
+            numbers = _image_numbers_with_shortcuts(
+                evolution if mapped else found.evolution, found, shape, 64 // size, workers
+            )
+        else:
+            numbers = _image_numbers_without(evolution, shape, 64 // size, masked=masked)
+        channels, height, width = shape
+        padded = (height + 1) * (width + 6 * 64 // size)
+        if any(map(plain, evolution.pulls())):
+            numbers += channels * padded
+        # Maps of noise levels are prepared in float64, masks as distances.
+        of_map = (2 * size + 40) * padded if mapped else 0
+        return size * numbers + of_map + (40 * padded if masked else 0)
+
+
+def _image_numbers_with_shortcuts(
+    evolution: Evolution, found: Shortcuts, shape: tuple[int, ...], lanes: int, workers: int
+) -> int:
+    """Return an upper bound of the numbers that the fused step holds."""
+    channels, height, width = shape
+    fine = len(found.fine)
+    coarse = max(len(evolution.scales) - fine, 0)
+    second = len(evolution.terms(0)) > 1
+    stride = width + 6 * lanes
+    radii = sum(len(taps) for taps in found.fine)
+    longest = max(len(taps) for taps in found.fine)
+    integration = max(len(integration_kernel(terms[0])) for terms in evolution.schedule)
+    rows = channels * (fine + coarse) * (2 * (radii + integration + 8) + 3 * longest + 30)
+    rows += 3 * (2 * integration + 4) + 60 + 15 * (fine + coarse) * channels
+    strips = -(-width // _STRIP)
+    around = 2 * (radii + longest + integration + 40)
+    tiles = strips * max(1, -(-workers // strips))
+    half = ((height + 1) // 2 + 1) * ((width + 1) // 2 + 6 * lanes)
+    on_coarse = channels * (1 + 2 * coarse) * half + (4 * half if second else 0)
+    of_worker = 12 * (stride + 16 * lanes)
+    of_tiles = tiles * rows * (min(_STRIP + around, width) + 6 * lanes)
+    return 2 * channels * height * stride + on_coarse + of_tiles + workers * of_worker + 2**12
+
+
+def _image_numbers_without(
+    evolution: Evolution, shape: tuple[int, ...], lanes: int, *, masked: bool
+) -> int:
+    """Return an upper bound of the numbers that the exact step holds."""
+    channels, height, width = shape
+    padded = (height + 1) * (width + 6 * lanes)
+    terms = max(len(terms) for terms in evolution.schedule)
+    planes = channels * (len(evolution.scales) + 2) + 6 * terms + 1
+    if masked:
+        planes += 2 * channels + 5
+    return planes * padded + 400 * (width + 64 * lanes) * channels
+
+
+_STRIP = 1024
+"""Columns that the fused step takes at a time, see ``native/steps/tile.hpp``."""
 
 
 def _numbers_with_shortcuts(
@@ -206,7 +284,7 @@ class NativeProcess(Process):
         Take no shortcuts.
     threads : int, optional
         Number of threads of one call; :func:`thread_count` by default.
-    relative_noise, mask : array, optional
+    relative_noise, noise_span, mask : optional
         As in :meth:`Engine.prepare`. With a mask no shortcuts are taken, and order one is for the
         Haar scheme alone.
     instruction_set : str, optional
@@ -221,6 +299,7 @@ class NativeProcess(Process):
         exact: bool,
         threads: int | None,
         relative_noise: FloatImage | None = None,
+        noise_span: tuple[float, float] | None = None,
         mask: Mask | None = None,
         instruction_set: str | None = None,
     ) -> None:
@@ -229,7 +308,7 @@ class NativeProcess(Process):
         self._local, span = None, SAME_EVERYWHERE
         if relative_noise is not None:
             known = known_noise(relative_noise, mask)
-            span = float(known.min()), float(known.max())
+            span = noise_span or (float(known.min()), float(known.max()))
             self._local = sensitivity(known.astype(np.float64))
         self._shortcuts = None
         self._cut = 1.0

@@ -56,6 +56,7 @@ class TorchEngine(Engine):
         exact: bool = False,
         threads: int | None = None,
         relative_noise: FloatImage | None = None,
+        noise_span: tuple[float, float] | None = None,
         mask: Mask | None = None,
     ) -> Process:
         """Return a process that runs the stages, which are exact."""

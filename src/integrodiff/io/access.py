@@ -125,6 +125,9 @@ class ImageReader(ABC):
     library_errors : tuple of exception types
         What the library of the format raises over bad data, besides what all raise; see
         :func:`decoding`.
+    whole_planes : bool
+        Whether planes are read as a whole, so that there is a limit on their size. If not, the
+        reader has the methods of :class:`integrodiff.io.windows.WindowReader`.
 
     Raises
     ------
@@ -133,6 +136,7 @@ class ImageReader(ABC):
     """
 
     library_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    whole_planes: ClassVar[bool] = True
 
     def __init__(self, path: Path) -> None:
         self.path = path

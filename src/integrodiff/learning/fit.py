@@ -8,23 +8,28 @@ much as an accepted one, an accepted one is the next iteration's linearisation.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._atomic import atomic_write
+from integrodiff.learning.cluster import ClusterLineariser
 from integrodiff.learning.images import CleanImages
 from integrodiff.learning.parameters import Parameterisation, Vector, smoothness
 from integrodiff.learning.tangents import Item, Linearisation, Lineariser, TorchLineariser
 from integrodiff.models import ExplicitModel
 from integrodiff.viz.metrics import DECIBELS_PER_LOGARITHM, psnr_of_error
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Loss = Literal["psnr", "mse"]
 
@@ -131,6 +136,7 @@ def fit(
     checkpoint: Path | None = None,
     log: Path | None = None,
     callback: Callable[[Progress], object] | None = None,
+    client: Client | None = None,
 ) -> FitResult:
     """Train the parameters of a model on clean images with noise of the given levels.
 
@@ -156,6 +162,8 @@ def fit(
         File that gets one line of JSON for each step.
     callback : callable, optional
         Called with a :class:`Progress` after each step.
+    client : distributed.Client, optional
+        A Dask cluster whose workers compute errors and tangents; see :mod:`.cluster`.
     """
     settings = settings or FitSettings()
     first = [starts] if isinstance(starts, ExplicitModel) else list(starts)
@@ -165,15 +173,21 @@ def fit(
                 f"starts must share class and settings; {start!r} differs from {first[0]!r}"
             )
     parameterisation = Parameterisation(first[0], levels, fixed)
-    trainer = _Trainer(
-        parameterisation,
-        [parameterisation.vector(start) for start in first],
-        images,
-        settings,
-        lineariser(parameterisation, images),
-        _Journal(checkpoint, log, callback, _identity(first, images, levels, fixed, settings)),
-    )
-    return trainer.run()
+    with contextlib.ExitStack() as stack:
+        if client is None:
+            derivatives = lineariser(parameterisation, images)
+        else:
+            derivatives = ClusterLineariser(client, lineariser, parameterisation, images)
+            stack.callback(derivatives.close)
+        trainer = _Trainer(
+            parameterisation,
+            [parameterisation.vector(start) for start in first],
+            images,
+            settings,
+            derivatives,
+            _Journal(checkpoint, log, callback, _identity(first, images, levels, fixed, settings)),
+        )
+        return trainer.run()
 
 
 class _Trainer:

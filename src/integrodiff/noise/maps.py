@@ -29,6 +29,13 @@ class NoiseMap(NamedTuple):
     highest: float
     relative: NDArray[np.float64] | None
 
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Lowest and highest relative level, of the whole image if this is a part of it."""
+        if self.mean == 0:
+            return None
+        return max(self.lowest / self.mean, _QUIETEST), max(self.highest / self.mean, _QUIETEST)
+
 
 def noise_map(levels: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> NoiseMap:
     """Split noise levels into their root mean square and the levels relative to it.

@@ -22,17 +22,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
-from integrodiff.stages._arrays import Array, Scalar
+from integrodiff.stages._arrays import Array, Scalar, plain
 from integrodiff.stages.diffusion_tensor import (
     diffusion_tensor,
     diffusivity,
     rotated_diffusion_tensor,
     volume_diffusion_tensor,
 )
+from integrodiff.stages.domain import flux_reach, walk_taps
 from integrodiff.stages.eigenframe import Eigenframe, RotatedTensor
 from integrodiff.stages.operators import DerivativeOperator, HaarGradient, Parts
 from integrodiff.stages.reflection import Grid
-from integrodiff.stages.scale_space import FLAT, blur_field
+from integrodiff.stages.scale_space import FLAT, blur_field, discrete_gaussian, increments
 from integrodiff.stages.structure_tensor import (
     SymmetricTensor,
     VolumeTensor,
@@ -48,6 +49,16 @@ Field: TypeAlias = SymmetricTensor | Array
 
 In volumes the tensors are a :class:`VolumeTensor`, and then their :class:`.Eigenframe`.
 """
+
+
+STRENGTH = 10.0
+"""Grey levels that a flow of weight one may change far away; measured, see :meth:`.reach`."""
+
+DEVIATIONS = 7.0
+"""Standard deviations of the largest blur beyond which less than 0.02 changes, if there is no
+integration scale; measured as well."""
+
+_MEASURED_AT = 0.02
 
 
 # Not Self, which checkers of shapes at run time do not take in a single method.
@@ -328,6 +339,100 @@ class Evolution(Numbered):
         """Return the terms of all entries of the schedule."""
         return tuple(term for terms in self.schedule for term in terms)
 
+    def reach(self, tolerance: float = 0.0, *, masked: bool = False) -> tuple[int, ...]:
+        r"""Return how far, in pixels along each axis, the result at a pixel depends on the input.
+
+        Parameters
+        ----------
+        tolerance : float
+            Largest change of the result, in grey levels on the scale [0, 255], that anything
+            farther away may cause. With zero the reach is exact: the sum over all steps of what a
+            step can see, by the kernels of float64. Otherwise it is shorter by far, and measured,
+            not proven: two pixels for each step, and the distance at which a Gaussian falls below
+            the tolerance whose variance is that of all the blurs of a step between two pixels, and
+            whose height is ``STRENGTH`` times the weight of the flow in all steps; but at most
+            ``DEVIATIONS`` of the largest blur, unless there is an integration scale. Rectangles
+            from 0 to 255 beyond that distance, with noise, leave all shipped models within the
+            tolerance. The closest needs 90 % of its reach (``experiments/reach.py``), and
+            ``tests/properties/test_reach.py`` tries to break it.
+        masked : bool
+            Whether pixels may be invalid, anywhere. Higher derivatives have no flux in a
+            neighbourhood of those.
+        """
+        if not tolerance >= 0:
+            raise ValueError(f"a tolerance must not be negative, got {tolerance!r}")
+        return tuple(self._reach_along(distance, tolerance, masked) for distance in self.spacing)
+
+    def _reach_along(self, distance: float, tolerance: float, masked: bool) -> int:
+        steps = [self._step_reach(step, distance, masked) for step in range(len(self.schedule))]
+        exact = sum(steps) * (self.steps if len(self.schedule) == 1 else 1)
+        if tolerance == 0:
+            return exact
+        farthest = (self._practical(term, tolerance) for term in self.all_terms())
+        widest = max(farthest, default=0.0)
+        practical = math.ceil(widest / distance) + 2 * self.steps
+        if all(is_zero(term.coupling.integration_scale) for term in self.all_terms()):
+            practical = min(practical, self._width_of_blurs(distance, tolerance))
+        if masked:
+            # Where higher derivatives have a flux depends on invalid pixels far away.
+            practical += max(
+                flux_reach(term.derivatives, self.scales[i])
+                for term in self.all_terms()
+                for i in (*term.scales_in_flux, 0)
+            )
+        return min(practical, exact)
+
+    def _practical(self, term: Term, tolerance: float) -> float:
+        """Return the distance at which what a term does in all its steps is negligible."""
+        scales = [plain(scale) for scale in self.scales]
+        coupled = max((scales[j] ** 2 for j in term.scales_in_coupling), default=0.0)
+        # Products of two gradients fall twice as fast.
+        coupled = coupled / 2 + plain(term.coupling.integration_scale) ** 2
+        farthest = 0.0
+        for i in term.scales_in_flux:
+            height = STRENGTH * plain(self.tau) * self.steps * plain(term.flux_weights[i])
+            if height > tolerance:
+                variance = scales[i] ** 2 + max(scales[i] ** 2, coupled)
+                farthest = max(farthest, math.sqrt(2 * variance * math.log(height / tolerance)))
+        return farthest
+
+    def _width_of_blurs(self, distance: float, tolerance: float) -> int:
+        """Return ``DEVIATIONS`` of the largest blur, and two pixels for each step at least."""
+        largest = max(plain(scale) for scale in self.scales)
+        squared = DEVIATIONS**2 + 2 * math.log(_MEASURED_AT / tolerance)
+        needed = largest * math.sqrt(max(squared, 0.0)) / distance
+        return max(math.ceil(needed), 2 * self.steps)
+
+    def _step_reach(self, step: int, distance: float, masked: bool) -> int:
+        """Return how far an entry of the schedule sees: there, through the coupling, and back."""
+        terms = self.terms(step)
+        flowing = sorted({i for term in terms for i in term.scales_in_flux})
+        there = dict(enumerate(self._radii(self.scales, distance, masked)))
+        back = self._radii([self.scales[i] for i in flowing], distance, masked)
+        farthest = 0
+        for term in terms:
+            stencil = term.derivatives.radius + 1
+            integration = _radius(plain(term.coupling.integration_scale) / distance)
+            for i in term.scales_in_flux:
+                of_coupling = integration + max(there[j] for j in term.scales_in_coupling)
+                seen = stencil + max(there[i], of_coupling)
+                if masked:
+                    seen = max(seen, flux_reach(term.derivatives, self.scales[i]))
+                farthest = max(farthest, back[flowing.index(i)] + stencil + seen)
+        return farthest
+
+    def _radii(self, scales: Sequence[Scalar], distance: float, masked: bool) -> list[int]:
+        """Return how far the cascade to each scale reaches."""
+        found, total = [], 0
+        for width in map(plain, increments(scales)):
+            if masked:
+                # A polynomial of steps from pixel to pixel.
+                total += len(walk_taps(width, 2.0**-53, self.spacing)) - 1
+            else:
+                total += _radius(width / distance)
+            found.append(total)
+        return found
+
 
 def scaled(field: Field, factor: Array) -> Field:
     """Return a field times a factor at each place."""
@@ -339,3 +444,8 @@ def scaled(field: Field, factor: Array) -> Field:
 def is_zero(weight: object) -> bool:
     """Whether a weight is the plain number zero; a trained weight never is."""
     return isinstance(weight, (int, float)) and weight == 0
+
+
+def _radius(width: float) -> int:
+    """Return how far a blur reaches in float64."""
+    return len(discrete_gaussian(width)) - 1

@@ -8,23 +8,27 @@ without Dask. Only codecs that are known to be harmless are run: there is one th
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import pairwise, zip_longest
+from itertools import pairwise, product, zip_longest
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from zarr.storage import LocalStore
 
 from integrodiff.errors import ImageFileError
 from integrodiff.io.access import (
     ImageReader,
     ImageWriter,
+    decoding,
     native,
     parsing,
     refusal,
@@ -34,9 +38,9 @@ from integrodiff.io.access import (
     refuse_no_pixels,
 )
 from integrodiff.io.formats.npy import array_header, array_page
-from integrodiff.io.formats.pyramid import interval_edges
+from integrodiff.io.formats.pyramid import Edges, interval_edges
 from integrodiff.io.formats.zarr_codecs import BOUNDED_CODECS, BoundedStore, decoding_limit
-from integrodiff.io.formats.zarr_pyramid import write_level
+from integrodiff.io.formats.zarr_pyramid import level_blocks, write_level, write_level_block
 from integrodiff.io.formats.zarr_slabs import LARGEST_IN_MEMORY, slabs
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import Spacing, declared
@@ -110,7 +114,8 @@ class Reader(ImageReader):
         there, count, largest = _stored(self.path, array)
         refuse_missing_bytes(self.path, prod(shape) * dtype.itemsize, there, compressed=True)
         refuse_bomb(self.path, self._array.chunks)
-        refuse_bomb(self.path, shape[-2:])
+        if self.whole_planes:
+            refuse_bomb(self.path, shape[-2:])
         self._refuse_chunks(count, largest)
         if image is None:
             header = array_header(shape, dtype, ZarrDetails(files=files, array=array))
@@ -136,7 +141,7 @@ class Reader(ImageReader):
         slab = next(slabs(array, array.ndim - 2))
         for sides in {array.chunks, array.shards or array.chunks}:
             together = _chunk_count(slab.shape, sides[-len(slab.shape) :])
-            if together > _MOST_CHUNKS:
+            if together > _MOST_CHUNKS and self.whole_planes:
                 raise refusal(
                     self.path,
                     f"has {together} chunks in planes that are read together, and at most "
@@ -165,6 +170,37 @@ class Reader(ImageReader):
         for slab in slabs(self._array, len(self.layout.plane_grid)):
             for plane in slab.read(self._array):
                 yield array_page(np.ascontiguousarray(plane, self.dtype), self.header)
+
+
+class Windows(Reader):
+    """The same for images whose planes do not fit into memory."""
+
+    whole_planes = False
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Size of what has to be decoded as a whole, along the axes of the image."""
+        return tuple(self._array.chunks)
+
+    def window(self, index: tuple[slice, ...]) -> NDArray[Any]:
+        """Return a part of the image, given by its place along all axes."""
+        with decoding(self.path, *self.library_errors):
+            return np.ascontiguousarray(self._array[index], self.dtype)
+
+    @property
+    def stamp(self) -> str:
+        """A text that is another one after a change of the files."""
+        folder = self.path / _own(self.header).array
+        newest = max(file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file())
+        return f"{json.dumps(_own(self.header).files, sort_keys=True)} {newest}"
+
+
+def _own(header: ImageHeader) -> ZarrDetails:
+    """Return the metadata of an image of this format."""
+    own = header.metadata.own
+    if not isinstance(own, ZarrDetails):
+        raise TypeError("an OME-Zarr image is written only from another one, with its metadata")
+    return own
 
 
 def _metadata_files(root: Path, folder: str) -> dict[str, Any]:
@@ -420,9 +456,7 @@ class Writer(ImageWriter):
     format = "OME-Zarr"
 
     def _start(self) -> None:
-        path, header, own = self.path, self.header, self.header.metadata.own
-        if not isinstance(own, ZarrDetails):
-            raise TypeError("an OME-Zarr image is written only from another one, with its metadata")
+        path, header, own = self.path, self.header, _own(self.header)
         self._notes: tuple[str, ...] = ()
         files = deepcopy(own.files)
         self._image = _multiscale(path, files)
@@ -441,7 +475,10 @@ class Writer(ImageWriter):
                 f"the metadata of the input are damaged ({_first_line(error)}); write TIFF (.tif) "
                 "instead"
             ) from error
-        self._slabs = slabs(self._levels[0], len(header.layout.plane_grid))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._slabs = slabs(self._levels[0], len(self.header.layout.plane_grid))
         self._begin_slab()
 
     def _begin_slab(self) -> None:
@@ -454,10 +491,8 @@ class Writer(ImageWriter):
     def _method_of_levels(self, own: ZarrDetails) -> bool:
         """Return whether smaller resolutions are local means; say so where they were not."""
         image = self._image or {}
-        about = image.get("metadata")
-        words = [image.get("type"), about.get("method") if isinstance(about, dict) else None]
-        method = " ".join(str(word).lower() for word in words if word)
-        if any(word in method for word in ("nearest", "decimat", "subsampl")):
+        method = _method(image)
+        if _takes_nearest(method):
             return False
         if own.smaller and method and not any(w in method for w in ("mean", "average", "resize")):
             self._notes = (f"the smaller resolutions are local means now, not {method}",)
@@ -493,15 +528,152 @@ class Writer(ImageWriter):
 
     def _write_smaller(self, image: dict[str, Any]) -> None:
         for level, (source, target) in enumerate(pairwise(self._levels)):
-            before, after = (_pixel_sizes(image, n, target.ndim) for n in (level, level + 1))
-            factors = [b / a if a and b else None for a, b in zip(before, after, strict=True)]
-            edges = list(map(interval_edges, source.shape, target.shape, factors))
+            edges = _level_edges(image, level, source, target)
             write_level(source, target, edges, by_mean=self._by_mean)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Changes besides the pixels, in words for the user."""
         return self._notes
+
+
+def _level_edges(image: dict[str, Any], level: int, source: Any, target: Any) -> list[Edges]:
+    """Return the intervals that pixels of a resolution cover in the one before, of its number."""
+    before, after = (_pixel_sizes(image, n, target.ndim) for n in (level, level + 1))
+    factors = [b / a if a and b else None for a, b in zip(before, after, strict=True)]
+    return list(map(interval_edges, source.shape, target.shape, factors))
+
+
+class BlockWriter(Writer):
+    """A folder whose blocks are written in any order, by any number of processes.
+
+    One process makes it; all open it by :func:`open_blocks`. A block is a number of whole
+    chunks, or whole shards, and a process must write all of it: chunks that two processes write
+    in parts lose data.
+    """
+
+    def _begin(self) -> None:
+        self._slab = None
+
+    def close(self) -> None:
+        """Do nothing: blocks that are smaller resolutions are written like others."""
+        self._opened.close()
+
+
+def writing_unit(header: ImageHeader) -> tuple[int, ...]:
+    """Return the size of the chunks, or shards, that an image with a header will have."""
+    own = _own(header)
+    return _chunk_sides(Path(own.array), own.files, own.array)
+
+
+def open_blocks(path: Path, header: ImageHeader) -> OpenBlocks:
+    """Return an image that :class:`BlockWriter` made for a header, to write its blocks."""
+    own = _own(header)
+    image = _multiscale(path, own.files) or {}
+    names = (own.array, *own.smaller)
+    levels = [zarr.open_array(LocalStore(path / name), mode="r") for name in names]
+    edges = tuple(_level_edges(image, n, *pair) for n, pair in enumerate(pairwise(levels)))
+    return OpenBlocks(path, names, edges, not _takes_nearest(_method(image)))
+
+
+def _method(image: dict[str, Any]) -> str:
+    """Return how an image says that its smaller resolutions were made."""
+    about = image.get("metadata")
+    words = [image.get("type"), about.get("method") if isinstance(about, dict) else None]
+    return " ".join(str(word).lower() for word in words if word)
+
+
+def _takes_nearest(method: str) -> bool:
+    """Whether smaller resolutions have pixels of the full one, and no means."""
+    return any(word in method for word in ("nearest", "decimat", "subsampl"))
+
+
+class OpenBlocks:
+    """An image that :class:`BlockWriter` made, whose blocks are written and looked at here.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder.
+    names : tuple of str
+        The arrays of all resolutions in it.
+    edges : tuple of lists of Edges
+        For each resolution but the first, the intervals that its pixels cover in the one before.
+    by_mean : bool
+        Whether these are local means, or the nearest pixels.
+    """
+
+    def __init__(
+        self, path: Path, names: tuple[str, ...], edges: tuple[list[Edges], ...], by_mean: bool
+    ) -> None:
+        self.path, self._names, self._edges, self._by_mean = path, names, edges, by_mean
+        self._levels: list[Any] = []
+
+    @property
+    def levels(self) -> list[Any]:
+        """The arrays, opened when they are needed first."""
+        if not self._levels:
+            self._levels = [
+                zarr.open_array(LocalStore(self.path / name), mode="r+") for name in self._names
+            ]
+        return self._levels
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_levels": []}
+
+    def chunks(self, level: int = 0) -> tuple[int, ...]:
+        """Return the size of the chunks, or shards, that a process must write as a whole."""
+        array = self.levels[level]
+        return tuple(array.shards or array.chunks)
+
+    def smaller_blocks(self, level: int) -> list[tuple[slice, ...]]:
+        """Return the blocks of a smaller resolution."""
+        source, target = self.levels[level - 1 : level + 1]
+        return list(level_blocks(source, target, self._edges[level - 1]))
+
+    def write(self, index: tuple[slice, ...], values: NDArray[Any]) -> None:
+        """Write a block of the full resolution."""
+        self.levels[0][index] = values
+
+    def write_smaller(self, level: int, index: tuple[slice, ...]) -> None:
+        """Compute a block of a smaller resolution from the one before, which is complete."""
+        source, target = self.levels[level - 1 : level + 1]
+        edges = self._edges[level - 1]
+        write_level_block(source, target, edges, index, by_mean=self._by_mean)
+
+    def digest(self, level: int, index: tuple[slice, ...], *, durable: bool = False) -> str:
+        """Return a hash of the files of a block as they are on the disk.
+
+        Chunks that hold nothing but the fill value have no file. If ``durable``, the files are
+        flushed to the disk first.
+        """
+        found = hashlib.sha256()
+        for key in self._keys(level, index):
+            path = self.path / self._names[level] / key
+            found.update(key.encode())
+            if not path.exists():
+                continue
+            with path.open("rb") as stream:
+                if durable:
+                    os.fsync(stream.fileno())
+                found.update(f" {os.fstat(stream.fileno()).st_size} ".encode())
+                while part := stream.read(_READ):
+                    found.update(part)
+        return found.hexdigest()
+
+    def _keys(self, level: int, index: tuple[slice, ...]) -> Iterator[str]:
+        """Give the names of the files of a block."""
+        array = self.levels[level]
+        ranges = [
+            range(part.start // side, -(-part.stop // side))
+            for part, side in zip(index, self.chunks(level), strict=True)
+        ]
+        for place in product(*ranges):
+            yield array.metadata.encode_chunk_key(place)
+
+
+_READ = 2**20
+"""Bytes that are read at a time."""
 
 
 def _set_dtype(content: dict[str, Any], dtype: np.dtype[Any]) -> None:

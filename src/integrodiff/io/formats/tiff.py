@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -112,7 +113,7 @@ class Reader(ImageReader):
             self._series = _only_series(path, tif, pyramid)
             page = self._series.keyframe
             _refuse_kinds(path, page)
-            _refuse_missing_data(path, tif, self._series)
+            _refuse_missing_data(path, tif, self._series, whole=self.whole_planes)
             mask = _mask(path, tif, pyramid)
             plane_axes = _plane_axes(path, self._series, pyramid)
             pages = tuple(page_tags(item) for item in self._pages)
@@ -199,6 +200,93 @@ class Reader(ImageReader):
             return Page(np.ascontiguousarray(samples))
         colours = samples[..., :-1] if self.layout.has_samples else samples[..., 0]
         return Page(np.ascontiguousarray(colours), np.ascontiguousarray(samples[..., -1]))
+
+
+class Windows(Reader):
+    """The same for images whose planes do not fit into memory."""
+
+    whole_planes = False
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Size of the strips or tiles along the axes of the image, without samples."""
+        page = self._series.keyframe
+        sides = page.tilelength, page.tilewidth
+        if not page.is_tiled:
+            sides = min(page.rowsperstrip, page.imagelength), page.imagewidth
+        return (*(1 for _ in self.layout.plane_grid), *sides)
+
+    def window(self, index: tuple[slice, ...]) -> NDArray[Any]:
+        """Return a part of the image, given by its place along all axes but that of samples."""
+        *leading, rows, columns = index
+        grid = [range(part.start, part.stop) for part in leading]
+        planes = []
+        for place in product(*grid):
+            with decoding(self.path, *self.library_errors), _listening(self.path):
+                samples = self._window(self.layout.plane_at(place), rows, columns)
+                samples = samples.astype(native(samples.dtype), copy=False)
+                planes.append(self._page(samples).pixels)
+        return np.stack(planes).reshape(*map(len, grid), *planes[0].shape)
+
+    def _window(self, number: int, rows: slice, columns: slice) -> NDArray[Any]:
+        """Return samples ``(row, column, sample)`` of a page, or ``(row, column)`` of one."""
+        page, offset = self._series.keyframe, self._series.dataoffset
+        size = rows.stop - rows.start, columns.stop - columns.start
+        separate = page.samplesperpixel if self._details.planar else 1
+        together = page.samplesperpixel // separate
+        result = np.empty((separate, *size, together), native(np.dtype(page.dtype)))
+        if len(self._pages) < self.header.pages and offset is not None:
+            stored = np.dtype(page.dtype).newbyteorder(self._details.byteorder)
+            shape = (separate, page.imagelength, page.imagewidth, together)
+            start = offset + number * page.nbytes
+            result[...] = np.memmap(self.path, stored, "r", start, shape)[:, rows, columns]
+        else:
+            for segment in self._segments(page, rows, columns):
+                self._decode_into(result, number, segment, rows.start, columns.start)
+        samples = np.moveaxis(result[..., 0], 0, -1) if separate > 1 else result[0]
+        return samples if page.samplesperpixel > 1 else samples[..., 0]
+
+    def _segments(self, page: TiffPage, rows: slice, columns: slice) -> Iterator[int]:
+        """Give the numbers of the strips or tiles that a window touches."""
+        height, width = self.chunks[-2:]
+        down, across = -(-page.imagelength // height), -(-page.imagewidth // width)
+        for sample in range(page.samplesperpixel if self._details.planar else 1):
+            for y in range(rows.start // height, -(-rows.stop // height)):
+                for x in range(columns.start // width, -(-columns.stop // width)):
+                    yield (sample * down + y) * across + x
+
+    def _decode_into(
+        self, result: NDArray[Any], number: int, segment: int, top: int, left: int
+    ) -> None:
+        """Decode a strip or tile, and copy what the window from a place on has of it."""
+        page, item = self._series.keyframe, self._pages[number]
+        self._stream.seek(item.dataoffsets[segment])
+        data = self._stream.read(item.databytecounts[segment])
+        if data:
+            _refuse_long_segment(self.path, page, data)
+        try:
+            values, place, shape = page.decode(
+                data or None, segment, jpegtables=item.jpegtables, jpegheader=item.jpegheader
+            )
+        except (ValueError, ImportError, NotImplementedError) as error:
+            if isinstance(error, ImportError) or "imagecodecs" in str(error):
+                raise _needs_imagecodecs(self.path, page) from error
+            raise
+        sample, _, y, x, _ = place
+        height, width = shape[1:3]
+        first, last = max(y, top), min(y + height, top + result.shape[1])
+        begin, end = max(x, left), min(x + width, left + result.shape[2])
+        target = result[sample, first - top : last - top, begin - left : end - left]
+        if values is None:
+            target[...] = page.nodata
+        else:
+            target[...] = values[0, first - y : last - y, begin - x : end - x]
+
+    @property
+    def stamp(self) -> str:
+        """A text that is another one after a change of the file."""
+        about = self.path.stat()
+        return f"{about.st_size} {about.st_mtime_ns}"
 
 
 def _is_colour(page: TiffPage) -> bool:
@@ -408,7 +496,9 @@ def _mask(path: Path, tif: TiffFile, pyramid: Pyramid) -> Mask | None:
     return np.asarray(page.asarray() != 0)
 
 
-def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> None:
+def _refuse_missing_data(
+    path: Path, tif: TiffFile, series: TiffPageSeries, *, whole: bool = True
+) -> None:
     """Refuse a file whose bytes cannot be all of its pixels, before memory is taken for them."""
     page, size = series.keyframe, tif.filehandle.size
     incomplete = "it is damaged or incomplete. Get it again from its source"
@@ -427,7 +517,8 @@ def _refuse_missing_data(path: Path, tif: TiffFile, series: TiffPageSeries) -> N
             raise refusal(path, f"has fewer bytes than pixels; {incomplete}")
     refuse_missing_bytes(path, series.nbytes, size, compressed=compressed)
     if compressed:
-        refuse_bomb(path, page.shape)
+        if whole:
+            refuse_bomb(path, page.shape)
         refuse_bomb(path, page.chunks)
         # Tiles may reach over the borders, and are decoded whole.
         padded = prod(page.chunked) * _segment_bytes(page)
@@ -456,11 +547,16 @@ def _refuse_long_segments(path: Path, page: TiffPage, item: TiffPage) -> None:
         return
     for offset, length in zip(item.dataoffsets, item.databytecounts, strict=False):
         stream.seek(offset)
-        data = stream.read(length)
-        if kind is not None:
-            check_size(kind, data, _segment_bytes(page))
-        elif prod(jpeg_size(data)) > _JPEG_PADDING * prod(page.chunks):
-            raise refusal(path, "is damaged: a strip or tile of it is larger than it may be")
+        _refuse_long_segment(path, page, stream.read(length))
+
+
+def _refuse_long_segment(path: Path, page: TiffPage, data: bytes) -> None:
+    """Refuse a strip or tile as :func:`_refuse_long_segments` does."""
+    kind = None if has_package("imagecodecs") else _STREAMS.get(int(page.compression))
+    if kind is not None:
+        check_size(kind, data, _segment_bytes(page))
+    elif page.compression == _JPEG and prod(jpeg_size(data)) > _JPEG_PADDING * prod(page.chunks):
+        raise refusal(path, "is damaged: a strip or tile of it is larger than it may be")
 
 
 def _needs_imagecodecs(path: Path, page: TiffPage) -> Exception:

@@ -27,21 +27,33 @@ def write_level(source: Any, target: Any, edges: Sequence[Edges], *, by_mean: bo
     by_mean : bool
         Whether pixels are local means, or the nearest ones.
     """
-    for block in _blocks(source, target, edges):
-        covered, inside = [], []
-        for part, axis_edges in zip(block, edges, strict=True):
-            own = axis_edges[part.start : part.stop + 1]
-            begin, end = int(own[0]), ceil(own[-1])
-            covered.append(slice(begin, end))
-            inside.append(own - begin)
-        values = np.asarray(source[tuple(covered)])
-        for axis, own in enumerate(inside):
-            if len(own) - 1 < values.shape[axis]:
-                values = (local_mean if by_mean else nearest)(values, axis, own)
-        target[block] = as_dtype(values, target.dtype)
+    for block in level_blocks(source, target, edges):
+        write_level_block(source, target, edges, block, by_mean=by_mean)
 
 
-def _blocks(source: Any, target: Any, edges: Sequence[Edges]) -> Iterator[tuple[slice, ...]]:
+def write_level_block(
+    source: Any,
+    target: Any,
+    edges: Sequence[Edges],
+    block: tuple[slice, ...],
+    *,
+    by_mean: bool,
+) -> None:
+    """Fill one block of :func:`level_blocks`; different ones may be filled at the same time."""
+    covered, inside = [], []
+    for part, axis_edges in zip(block, edges, strict=True):
+        own = axis_edges[part.start : part.stop + 1]
+        begin, end = int(own[0]), ceil(own[-1])
+        covered.append(slice(begin, end))
+        inside.append(own - begin)
+    values = np.asarray(source[tuple(covered)])
+    for axis, own in enumerate(inside):
+        if len(own) - 1 < values.shape[axis]:
+            values = (local_mean if by_mean else nearest)(values, axis, own)
+    target[block] = as_dtype(values, target.dtype)
+
+
+def level_blocks(source: Any, target: Any, edges: Sequence[Edges]) -> Iterator[tuple[slice, ...]]:
     """Give blocks of whole chunks of the target whose sources are whole chunks where possible."""
     lengths = []
     chunks = (array.shards or array.chunks for array in (source, target))

@@ -1,0 +1,451 @@
+"""A file in blocks, from disk to disk: what is computed, where it goes, and what is done.
+
+A job lies in the hidden folder ``.NAME.unfinished`` beside its output until that is complete::
+
+    image/            the output as it grows: an OME-Zarr image, or one array for each block
+    job.json          what is computed, so that nothing else is mixed with it
+    journal-*.jsonl   one line for each block that is on the disk, with a hash of its files
+
+*Units* are what one process writes: a whole number of the chunks, or shards, of the output, so that
+no file has two writers. A line of the journal follows its unit, and has the hash of what is on the
+disk; so a unit without a line, or whose files differ from it, is computed again when the job goes
+on. Each process that writes lines has a journal of its own, and a last line that is cut off does
+not count. The output gets its name when all units are there, by renaming it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff._atomic import atomic_write, sync_folder
+from integrodiff._version import __version__
+from integrodiff.blocks.region import BlockDenoiser, Index
+from integrodiff.blocks.sample import LargeImage
+from integrodiff.io.access import output_refusal
+from integrodiff.io.image import ImageHeader, Page
+from integrodiff.io.windows import WindowReader, windows_of
+from integrodiff.layout import Layout
+from integrodiff.request import InvalidPixels
+from integrodiff.validity import Validity
+
+BASE = 250 * 10**6
+"""Bytes that a process takes before it has seen a pixel; measured, see ``docs/clusters.md``."""
+
+LARGEST = {2: 4096, 3: 512}
+"""Largest side of a unit, in images and volumes, unless a shard is larger."""
+
+
+class Key(NamedTuple):
+    """A unit: the resolution, zero for the full one, and its number."""
+
+    level: int
+    number: int
+
+
+class Written(NamedTuple):
+    """A unit that is on the disk, and the hash of its files."""
+
+    key: Key
+    sha256: str
+
+
+class Output(Protocol):
+    """Where units go."""
+
+    def chunks(self, level: int = 0) -> tuple[int, ...]:
+        """Return the size that units must be multiples of, along all axes but that of samples."""
+
+    def write(self, index: Index, values: NDArray[Any]) -> None:
+        """Write a unit."""
+
+    def digest(self, level: int, index: Index, *, durable: bool = False) -> str:
+        """Return a hash of the files of a unit as they are on the disk."""
+
+    def smaller_blocks(self, level: int) -> list[Index]:
+        """Return the units of a smaller resolution."""
+
+    def write_smaller(self, level: int, index: Index) -> None:
+        """Write a unit of a smaller resolution, from the one before, which is complete."""
+
+
+class FileWindow:
+    """Reads windows of a file, which is opened in each process when it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reader: WindowReader | None = None
+
+    def __call__(self, index: Index) -> NDArray[Any]:
+        """Return a part of the image."""
+        if self._reader is None:
+            self._reader = windows_of(self.path)
+        return self._reader.window(index)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_reader": None}
+
+
+def large_file(
+    reader: WindowReader, validity: Validity | None = None, layout: Layout | None = None
+) -> LargeImage:
+    """Return an open file as a large image."""
+    from integrodiff.io.spacing import distances
+
+    header = reader.header
+    return LargeImage(
+        layout=header.layout if layout is None else layout,
+        dtype=header.dtype,
+        window=FileWindow(reader.path),
+        validity=header.validity if validity is None else validity,
+        distances=distances(header.spacing),
+        units=header.units,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """What is computed, and where it goes; it can be sent to other processes.
+
+    Attributes
+    ----------
+    work : BlockDenoiser
+        The image and how it is denoised.
+    output : Output
+        Where units are written.
+    unit : tuple of int
+        Size of units along all axes.
+    sizes : tuple of int
+        Size of the blocks that a unit is computed in.
+    levels : tuple of int
+        Number of units of each resolution.
+    identity : str
+        A hash of all that determines the result.
+    """
+
+    work: BlockDenoiser
+    output: Output
+    unit: tuple[int, ...]
+    sizes: tuple[int, ...]
+    levels: tuple[int, ...]
+    identity: str
+    _smaller: dict[int, list[Index]] = field(default_factory=dict, repr=False)
+
+    def index(self, key: Key) -> Index:
+        """Return the place of a unit in its resolution."""
+        if key.level:
+            if key.level not in self._smaller:
+                self._smaller[key.level] = self.output.smaller_blocks(key.level)
+            return self._smaller[key.level][key.number]
+        shape = self.work.shape
+        grid = [-(-length // size) for length, size in zip(shape, self.unit, strict=True)]
+        place = np.unravel_index(key.number, grid)
+        return tuple(
+            slice(int(at) * size, min((int(at) + 1) * size, length))
+            for at, size, length in zip(place, self.unit, shape, strict=True)
+        )
+
+    def write(self, key: Key) -> Written:
+        """Compute a unit and write it to the disk."""
+        index = self.index(key)
+        if key.level:
+            self.output.write_smaller(key.level, index)
+        else:
+            self.output.write(index, self.work.denoised(index, self.sizes))
+        return Written(key, self.output.digest(key.level, index, durable=True))
+
+    def found(self, key: Key) -> Written:
+        """Return a unit with the hash of its files as they are."""
+        return Written(key, self.output.digest(key.level, self.index(key)))
+
+    def invalid_in(self, key: Key) -> list[tuple[int, int, tuple[str, ...]]]:
+        """Return, for planes with invalid pixels in a unit, number, count and reasons."""
+        return invalid_in(self.work.image, self.index(key))
+
+
+def invalid_in(image: LargeImage, index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Return number, invalid pixels and reasons of each plane with invalid pixels in a part."""
+    pixels = image.window(index)
+    mask = image.mask(pixels, index)
+    if mask is None:
+        return []
+    found = []
+    *leading, rows, columns = index
+    for place in np.ndindex(*mask.shape[:-2]):
+        count = int(mask[place].size - mask[place].sum())
+        if count:
+            number = image.layout.plane_at(
+                [part.start + at for part, at in zip(leading, place, strict=True)]
+            )
+            parts = tuple([masks[number][rows, columns]] for masks in image.validity.masks)
+            rules = replace(image.validity, masks=parts)
+            found.append((number, count, tuple(rules.reasons(pixels[place]))))
+    return found
+
+
+def invalid_pixels(
+    layout: Layout, found: Iterable[list[tuple[int, int, tuple[str, ...]]]]
+) -> InvalidPixels | None:
+    """Return the invalid pixels of an image from those of its parts; None if there are none."""
+    counts = [0] * layout.plane_count
+    reasons: dict[str, None] = {}
+    for part in found:
+        for number, count, why in part:
+            counts[number] += count
+            reasons |= dict.fromkeys(why)
+    if not any(counts):
+        return None
+    return InvalidPixels(counts=tuple(counts), plane_size=layout.pixels, reasons=tuple(reasons))
+
+
+def unit_size(
+    work: BlockDenoiser, chunks: tuple[int, ...], limit: int, least: int
+) -> tuple[int, ...]:
+    """Return the size of units: whole chunks, as many of them as can be computed at once.
+
+    Parameters
+    ----------
+    work : BlockDenoiser
+        What is computed.
+    chunks : tuple of int
+        Size that units are multiples of.
+    limit : int
+        Bytes for one unit.
+    least : int
+        Number of units that there should be, so that all workers have some.
+    """
+    largest = LARGEST[len(work.space)]
+    unit = list(chunks)
+    while True:
+        able = [
+            axis
+            for axis in work.space
+            if 2 * unit[axis] <= largest and unit[axis] < work.shape[axis]
+        ]
+        if not able:
+            return tuple(unit)
+        shortest = min(able, key=lambda axis: unit[axis])
+        grown = list(unit)
+        grown[shortest] *= 2
+        few = prod(-(-a // b) for a, b in zip(work.shape, grown, strict=True)) < least
+        if few or work.bytes_of(tuple(grown)) > limit:
+            return tuple(unit)
+        unit = grown
+
+
+class PageFiles:
+    """Units as files of their own, for outputs that are written page by page in the end."""
+
+    def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
+        self.folder, self.shape = folder, shape
+
+    def chunks(self, level: int = 0) -> tuple[int, ...]:
+        """Return the size that units are multiples of."""
+        return (*(1 for _ in self.shape[:-2]), *(min(512, length) for length in self.shape[-2:]))
+
+    def _path(self, index: Index) -> Path:
+        return self.folder / ("-".join(str(part.start) for part in index) + ".npy")
+
+    def write(self, index: Index, values: NDArray[Any]) -> None:
+        """Write a unit."""
+        np.save(self._path(index), values)
+
+    def digest(self, level: int, index: Index, *, durable: bool = False) -> str:
+        """Return a hash of the file of a unit."""
+        try:
+            with self._path(index).open("rb") as stream:
+                if durable:
+                    os.fsync(stream.fileno())
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+        except FileNotFoundError:
+            return "missing"
+
+    def smaller_blocks(self, level: int) -> list[Index]:
+        """Return nothing: smaller resolutions are made with the pages."""
+        return []
+
+    def write_smaller(self, level: int, index: Index) -> None:
+        """Refuse: there are none."""
+        raise ValueError("smaller resolutions are made with the pages")
+
+    def pages(self, job: Job, header: ImageHeader, scratch: Path) -> Iterator[Page]:
+        """Give the pages, each of them put together in a nameless file of a folder."""
+        import tempfile
+
+        layout = header.layout
+        with tempfile.TemporaryFile(dir=scratch) as stream:
+            page: NDArray[Any] = np.memmap(stream, header.dtype, "w+", shape=layout.plane_shape)
+            for place in np.ndindex(*layout.plane_grid):
+                for number in range(job.levels[0]):
+                    index = job.index(Key(0, number))
+                    inside = zip(index[:-2], place, strict=True)
+                    if all(part.start <= at < part.stop for part, at in inside):
+                        values = np.load(self._path(index), mmap_mode="r")
+                        at = tuple(a - part.start for part, a in zip(index, place, strict=False))
+                        page[index[-2:]] = values[at]
+                yield Page(page)
+
+
+Run = Callable[[Callable[[Key], Any], Iterable[Key]], Iterator[Any]]
+"""Function that gives the results of a method of a job for some units, in any order."""
+
+
+class Unfinished:
+    """The folder of a job that is not complete.
+
+    Parameters
+    ----------
+    target : Path
+        The output, which does not exist yet.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = Path(os.path.realpath(target))
+        self.folder = self.target.with_name(f".{self.target.name}.unfinished")
+        self.image = self.folder / "image"
+        self._journal: Path | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a job."""
+        return (self.folder / "job.json").exists()
+
+    def begin(self, about: dict[str, Any], build: Callable[[Path], object]) -> None:
+        """Make the folder; if another process is faster, its folder stays.
+
+        Parameters
+        ----------
+        about : dict
+            What is computed, as JSON values.
+        build : callable
+            Makes the output at a path.
+        """
+        made = self.target.with_name(f".{secrets.token_hex(8)}.part")
+        made.mkdir()
+        try:
+            build(made / "image")
+            with atomic_write(made / "job.json", overwrite=False) as temporary:
+                temporary.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            with contextlib.suppress(OSError):  # there is one already
+                made.rename(self.folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def about(self) -> dict[str, Any]:
+        """Return what is computed; raises if the folder is damaged."""
+        try:
+            found = json.loads((self.folder / "job.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise output_refusal(
+                self.target, f"the unfinished job in {self.folder} cannot be read; remove it"
+            ) from error
+        if not isinstance(found, dict):
+            raise output_refusal(
+                self.target, f"the unfinished job in {self.folder} is damaged; remove it"
+            )
+        return found
+
+    def done(self) -> dict[Key, str]:
+        """Return the units in all journals, with their hashes; they may have changed since."""
+        found: dict[Key, str] = {}
+        for path in sorted(self.folder.glob("journal-*.jsonl")):
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    level, number, digest = json.loads(line)
+                    found[Key(int(level), int(number))] = str(digest)
+                except (TypeError, ValueError):
+                    continue  # cut off in the middle
+        return found
+
+    def record(self, written: Written) -> None:
+        """Add a unit to the journal of this process."""
+        if self._journal is None:
+            self._journal = self.folder / f"journal-{secrets.token_hex(8)}.jsonl"
+        line = json.dumps([*written.key, written.sha256]) + "\n"
+        with self._journal.open("a", encoding="utf-8") as stream:
+            stream.write(line)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def publish(self) -> None:
+        """Give a complete image in a folder its name."""
+        for folder, _, _ in os.walk(self.image):
+            sync_folder(Path(folder))
+        self.image.rename(self.target)
+        sync_folder(self.target.parent)
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let only one process finish the job, where the file system has locks."""
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        try:
+            descriptor = os.open(self.folder, os.O_RDONLY)
+        except FileNotFoundError:
+            yield  # finished by another process
+            return
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def trusted(job: Job, place: Unfinished, run: Run) -> set[Key]:
+    """Return the units of the journal whose files are as they were written."""
+    done = place.done()
+    known = [key for key in done if key.level < len(job.levels)]
+    known = [key for key in known if 0 <= key.number < job.levels[key.level]]
+    return {found.key for found in run(job.found, known) if found.sha256 == done[found.key]}
+
+
+def share(count: int, part: tuple[int, int] | None) -> range:
+    """Return the units of one of several processes, all of them if there is one."""
+    if part is None:
+        return range(count)
+    number, total = part
+    return range((number - 1) * count // total, number * count // total)
+
+
+def identity_of(work: BlockDenoiser, stamp: str, options: str) -> str:
+    """Return a hash of all that determines the result: image, options, noise and program."""
+    resolved = work.resolved
+    factors = [channel.factors.tolist() for channel in resolved.channels]
+    levels = [[level.sigma for level in channel.levels] for channel in resolved.channels]
+    invalid = None if resolved.invalid is None else resolved.invalid.counts
+    parts = [__version__, stamp, options, resolved.noise, factors, levels, invalid]
+    parts += [str(work.image.layout), str(resolved.dtype), str(resolved.result_dtype)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def units_of(shape: tuple[int, ...], unit: tuple[int, ...]) -> list[Index]:
+    """Return the places of all units of an image."""
+    axes = [range(0, length, size) for length, size in zip(shape, unit, strict=True)]
+    return [
+        tuple(
+            slice(at, min(at + size, length))
+            for at, size, length in zip(place, unit, shape, strict=True)
+        )
+        for place in product(*axes)
+    ]

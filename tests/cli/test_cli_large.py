@@ -1,0 +1,277 @@
+"""Large files in blocks, from disk to disk: agreement, memory, kills, shares, and refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from command_line import run
+from numpy.typing import NDArray
+
+from integrodiff.engines import ENGINES
+from integrodiff.io import read_image
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        ENGINES["native"].unavailable() is not None, reason="needs the engine native"
+    ),
+]
+GIVEN = ("--sigma", 400, "--data-range", 20000, "--model", "iad-fast")
+LIMIT = ("--max-memory", "350M")
+
+
+def values(*shape: int) -> NDArray[np.uint16]:
+    mesh = np.meshgrid(*(np.arange(length) for length in shape), indexing="ij", sparse=True)
+    clean = 5000 + 2000 * (sum(axis // 37 for axis in mesh) % 3)
+    noise = np.random.default_rng(0).normal(0, 400, shape)
+    return np.asarray(np.rint(clean + noise), np.uint16)
+
+
+def write_zarr(path: Path, pixels: NDArray[Any], **options: Any) -> None:
+    """Write an OME-Zarr image with shards and two smaller resolutions."""
+    names = "tzyx"[-pixels.ndim :]
+    leading = (1,) * (pixels.ndim - 2)
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    datasets = []
+    for level in range(3):
+        size = (*pixels.shape[:-2], *(n >> level for n in pixels.shape[-2:]))
+        array = group.create_array(
+            f"s{level}",
+            shape=size,
+            dtype=pixels.dtype,
+            chunks=(*leading, 32, 32),
+            shards=(*leading, 64, 128),
+            dimension_names=list(names),
+            **options,
+        )
+        if level == 0:
+            array[...] = pixels
+        factor = [1.0] * len(leading) + [float(1 << level)] * 2
+        scale = {"type": "scale", "scale": factor}
+        datasets.append({"path": f"s{level}", "coordinateTransformations": [scale]})
+    axes = [{"name": n, "type": "time" if n == "t" else "space"} for n in names]
+    image = {"axes": axes, "datasets": datasets, "type": "mean"}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [image], "omero": {"name": "mine"}}
+
+
+def files(path: Path) -> dict[str, bytes]:
+    found = sorted(file for file in path.rglob("*") if file.is_file())
+    return {str(file.relative_to(path)): file.read_bytes() for file in found}
+
+
+def succeed(*arguments: object) -> None:
+    result = run("denoise", *arguments)
+    assert result.exit_code == 0, result.stderr
+
+
+def test_zarr_in_blocks_is_what_pages_are(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "in.zarr", values(300, 421))
+    succeed(tmp_path / "in.zarr", tmp_path / "pages.zarr", *GIVEN)
+    succeed(tmp_path / "in.zarr", tmp_path / "blocks.zarr", *GIVEN, *LIMIT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("blocks.zarr", "in.zarr", "pages.zarr")
+    ]
+    pages, blocks = files(tmp_path / "pages.zarr"), files(tmp_path / "blocks.zarr")
+    assert list(pages) == list(blocks)
+    for name in pages:
+        if name.endswith("zarr.json"):
+            assert json.loads(pages[name]) == json.loads(blocks[name])
+    for level in range(3):
+        one, other = (
+            zarr.open_array(tmp_path / name / f"s{level}")[...].astype(int)
+            for name in ("pages.zarr", "blocks.zarr")
+        )
+        # 0.02 of 255 grey levels are 1.6 of 20000.
+        assert np.abs(one - other).max() <= 2
+
+
+def test_invalid_pixels_and_frames_in_blocks(tmp_path: Path) -> None:
+    pixels = values(2, 100, 190).astype(np.float32)
+    pixels[1, 20:40, 100:] = np.nan
+    write_zarr(tmp_path / "in.zarr", pixels, fill_value=0.0)
+    for name, more in (("pages", ()), ("blocks", LIMIT)):
+        succeed(tmp_path / "in.zarr", tmp_path / f"{name}.zarr", *GIVEN, *more)
+    pages, blocks = (zarr.open_array(tmp_path / f"{n}.zarr/s0")[...] for n in ("pages", "blocks"))
+    np.testing.assert_array_equal(np.isnan(blocks), np.isnan(pixels))
+    assert np.nanmax(np.abs(pages - blocks)) < 1.6
+
+
+def test_volume_in_blocks(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "in.zarr", values(12, 140, 130))
+    more = ("--sigma", 400, "--data-range", 20000)
+    succeed(tmp_path / "in.zarr", tmp_path / "whole.zarr", *more)
+    succeed(tmp_path / "in.zarr", tmp_path / "blocks.zarr", *more, "--block", "1/1")
+    whole, blocks = (
+        zarr.open_array(tmp_path / f"{name}.zarr/s0")[...].astype(int)
+        for name in ("whole", "blocks")
+    )
+    assert np.abs(whole - blocks).max() <= 2
+    assert np.abs(whole - values(12, 140, 130)).max() > 500
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_tiff_in_blocks(tmp_path: Path, colour: bool) -> None:
+    pixels = values(190, 230)
+    pixels = np.stack([pixels] * 3, axis=-1) if colour else pixels
+    kind = "rgb" if colour else "minisblack"
+    tifffile.imwrite(
+        tmp_path / "in.tif", pixels, tile=(64, 64), compression="zlib", photometric=kind
+    )
+    succeed(tmp_path / "in.tif", tmp_path / "pages.tif", *GIVEN)
+    succeed(tmp_path / "in.tif", tmp_path / "blocks.tif", *GIVEN, "--block", "1/1")
+    pages, blocks = (read_image(tmp_path / f"{n}.tif").pixels for n in ("pages", "blocks"))
+    assert np.abs(pages.astype(int) - blocks.astype(int)).max() <= 2
+    with tifffile.TiffFile(tmp_path / "blocks.tif") as tif:
+        page = tif.pages[0].aspage()
+        assert page.is_tiled
+        assert int(page.compression) == 8
+
+
+def test_shares_of_a_job_array(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "in.zarr", values(300, 421))
+    for n in (2, 1, 3):
+        assert not (tmp_path / "shares.zarr").exists()
+        succeed(tmp_path / "in.zarr", tmp_path / "shares.zarr", *GIVEN, "--block", f"{n}/3")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["in.zarr", "shares.zarr"]
+    # As many units as three shares ask for, in one go.
+    for n in (1, 2, 3):
+        succeed(tmp_path / "in.zarr", tmp_path / "again.zarr", *GIVEN, "--block", f"{n}/3")
+    assert files(tmp_path / "again.zarr") == files(tmp_path / "shares.zarr")
+
+
+def test_a_torn_block_is_computed_again_and_nothing_else(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "in.zarr", values(300, 421))
+    for n in (1, 2, 3):
+        succeed(tmp_path / "in.zarr", tmp_path / "whole.zarr", *GIVEN, "--block", f"{n}/3")
+    for n in (1, 2):
+        succeed(tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, "--block", f"{n}/3")
+    unfinished = tmp_path / ".out.zarr.unfinished"
+    written = sorted(file for file in (unfinished / "image/s0/c").rglob("*") if file.is_file())
+    torn = written[0]
+    torn.write_bytes(torn.read_bytes()[:-7])
+    journal = next(unfinished.glob("journal-*.jsonl"))
+    journal.write_text(journal.read_text() + '[0, 3, "cut o')
+    before = {file: file.stat().st_mtime_ns for file in written}
+    refused = run("denoise", tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, *LIMIT)
+    assert refused.exit_code == 4
+    assert "unfinished job" in " ".join(refused.stderr.split())
+    other = run(
+        *("denoise", tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN[:1], 300, *GIVEN[2:]),
+        *(*LIMIT, "--resume"),
+    )
+    assert other.exit_code == 4
+    assert "is another one" in " ".join(other.stderr.split())
+    kept = {file: file.read_bytes() for file in written[1:]}
+    succeed(tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, *LIMIT, "--resume")
+    assert files(tmp_path / "out.zarr") == files(tmp_path / "whole.zarr")
+    moved = {
+        file: tmp_path / "out.zarr" / file.relative_to(unfinished / "image") for file in written
+    }
+    times = {file: path.stat().st_mtime_ns for file, path in moved.items()}
+    changed = [file for file in written if times[file] != before[file]]
+    assert torn in changed
+    assert len(changed) < len(written) / 2
+    assert all(moved[file].read_bytes() == data for file, data in kept.items())
+
+
+def program(*arguments: object, limit: int | None = None) -> subprocess.Popen[str]:
+    """Start the program in a process of its own, with one thread."""
+
+    def prepare() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+    words = [sys.executable, "-m", "integrodiff.cli", "denoise", *map(str, arguments)]
+    return subprocess.Popen(
+        words,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "INTEGRODIFF_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        preexec_fn=prepare,
+    )
+
+
+@pytest.mark.long
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "in.zarr", values(700, 900))
+    arguments = (*GIVEN, "--block", "1/1")
+    succeed(tmp_path / "in.zarr", tmp_path / "whole.zarr", *arguments)
+    kills = 0
+    for delay in (3, 4, 5):
+        job = program(tmp_path / "in.zarr", tmp_path / "out.zarr", *arguments)
+        time.sleep(delay)
+        if job.poll() is None:
+            job.send_signal(signal.SIGKILL)
+            kills += 1
+        job.communicate()
+        if (tmp_path / "out.zarr").exists():
+            break
+    assert kills
+    if not (tmp_path / "out.zarr").exists():
+        succeed(tmp_path / "in.zarr", tmp_path / "out.zarr", *arguments)
+    assert files(tmp_path / "out.zarr") == files(tmp_path / "whole.zarr")
+
+
+@pytest.mark.long
+def test_the_limit_of_memory_is_honoured(tmp_path: Path) -> None:
+    """Of an image that takes 50 MB, and some 700 MB if it were denoised as a whole."""
+    pixels = np.tile(values(500, 500), (10, 10))
+    group = zarr.open_group(tmp_path / "in.zarr", mode="w", zarr_format=3)
+    array = group.create_array("s0", shape=pixels.shape, dtype="uint16", chunks=(250, 250))
+    array[...] = pixels
+    axes = [{"name": n, "type": "space"} for n in "yx"]
+    group.attrs["ome"] = {
+        "version": "0.5",
+        "multiscales": [{"axes": axes, "datasets": [{"path": "s0"}]}],
+    }
+    limit = 320 * 10**6
+    job = program(
+        *(tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, "--max-memory", limit),
+        limit=limit,
+    )
+    _, words = job.communicate()
+    assert job.returncode == 0, words
+    found = zarr.open_array(tmp_path / "out.zarr/s0")
+    assert found.shape == pixels.shape
+    assert found[:500, :500].std() < pixels[:500, :500].std()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--block", "0/3"), "I from 1 to N"),
+        (("--block", "x"), "must be I/N"),
+        (("--block", "1/2", "--workers", 2), "exclude each other"),
+        (("--max-memory", "260M"), "allow more"),
+        (("--scheduler", "tcp://127.0.0.1:9"), "no Dask scheduler"),
+        (("--resume",), "--resume needs a folder as OUT, or an image in blocks"),
+    ],
+)
+def test_refused(tmp_path: Path, options: tuple[object, ...], message: str) -> None:
+    if "--scheduler" in options:
+        pytest.importorskip("distributed")
+    write_zarr(tmp_path / "in.zarr", values(300, 421))
+    result = run("denoise", tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.zarr"]
+
+
+def test_only_files_with_windows(tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", values(64, 64))
+    result = run("denoise", tmp_path / "in.npy", tmp_path / "out.npy", *GIVEN, "--block", "1/2")
+    assert result.exit_code == 3
+    assert "only OME-Zarr and TIFF" in " ".join(result.stderr.split())
