@@ -8,6 +8,9 @@ import { isTiff, readTiff, writeTiff } from "./tiff.js";
 /** Largest image that the page takes; with its results it has some 30 bytes for each pixel. */
 export const MOST_PIXELS = 2 ** 26;
 
+/** Longest side that canvases take everywhere. */
+export const LONGEST_SIDE = 16384;
+
 const MEGAPIXEL = 1e6;
 const SUFFIXES = { png: ".png", tiff: ".tif" };
 
@@ -16,6 +19,11 @@ function checkSize(width, height) {
     throw new FileError(
       `it has ${width} × ${height} pixels, ${Math.round((width * height) / MEGAPIXEL)} megapixels; ` +
         `this page holds up to ${Math.floor(MOST_PIXELS / MEGAPIXEL)}. The command line has no limit`,
+    );
+  if (Math.max(width, height) > LONGEST_SIDE)
+    throw new FileError(
+      `it has ${width} × ${height} pixels, and this page holds up to ${LONGEST_SIDE} along each side. ` +
+        "The command line has no limit",
     );
 }
 
