@@ -12,9 +12,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -51,11 +55,30 @@ NUMBERS = {
 
 
 def main() -> None:
+    """Build what has changed; one process at a time."""
+    with only_one():
+        inputs = digest_of(
+            *(path for name in SOURCES for path in files_of(PAGE / name)),
+            *(PAGE / "build.py", PAGE / "samples.py"),
+            *files_of(NATIVE),
+            *files_of(PAGE.parent / "src" / "integrodiff"),
+        )
+        stamp = DIST / "inputs.sha256"
+        if not stamp.is_file() or stamp.read_text() != inputs:
+            build()
+            stamp.write_text(inputs)
+    weight = sum(path.stat().st_size for path in files_of(DIST))
+    samples = sum(path.stat().st_size for path in files_of(DIST / "samples"))
+    print(f"{DIST}: {(weight - samples) / 1000:.0f} kB, and {samples / 1000:.0f} kB of samples")
+
+
+def build() -> None:
     """Build everything from scratch, but for kernels that have not changed."""
-    if DIST.exists():
-        for path in DIST.iterdir():
-            if path.name != "kernels":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in DIST.iterdir() if DIST.exists() else ():
+        if path.is_dir() and path.name != "kernels":
+            shutil.rmtree(path)
+        elif path.is_file():
+            path.unlink()
     DIST.mkdir(exist_ok=True)
     for name in SOURCES:
         source = PAGE / name
@@ -67,19 +90,48 @@ def main() -> None:
     export_numbers(DIST / "data")
     make_samples(DIST / "samples")
     list_files(DIST)
-    weight = sum(path.stat().st_size for path in DIST.rglob("*") if path.is_file())
-    samples = sum(path.stat().st_size for path in (DIST / "samples").iterdir())
-    print(f"{DIST}: {(weight - samples) / 1000:.0f} kB, and {samples / 1000:.0f} kB of samples")
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return a file, or all files of a folder in a fixed order."""
+    if path.is_file():
+        return [path]
+    return sorted(found for found in path.rglob("*.*") if found.is_file() and found.suffix != ".pyc")
+
+
+def digest_of(*paths: Path) -> str:
+    """Return the digest of names and contents of files."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Wait until no other process builds; a lock that is ten minutes old was left behind."""
+    lock = PAGE / ".building"
+    while True:
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
+            break
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                if time.time() - lock.stat().st_mtime > 600:
+                    lock.unlink()
+            time.sleep(0.1)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
 
 
 def build_kernels(folder: Path) -> None:
     """Compile the steps twice: with memory that workers share, and without."""
     folder.mkdir(exist_ok=True)
     stamp = folder / "sources.sha256"
-    digest = hashlib.sha256(repr((FLAGS, PROCESSOR, LINK)).encode())
-    for path in sorted(NATIVE.rglob("*.[ch]pp")):
-        digest.update(path.read_bytes())
-    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+    digest = digest_of(*files_of(NATIVE)) + repr((FLAGS, PROCESSOR, LINK))
+    if stamp.exists() and stamp.read_text() == digest:
         return
     shared = ("--shared-memory", f"--max-memory={LARGEST_MEMORY}", "--export=__stack_pointer")
     for name, features, options in (
@@ -92,7 +144,7 @@ def build_kernels(folder: Path) -> None:
         zig("c++", "-c", *FLAGS, processor, "-o", str(made), str(source))
         zig("wasm-ld", *LINK, *options, "-o", str(target), str(made))
         made.unlink()
-    stamp.write_text(digest.hexdigest())
+    stamp.write_text(digest)
 
 
 def zig(*arguments: str) -> None:
@@ -141,14 +193,12 @@ def list_files(folder: Path) -> None:
     names = sorted(
         str(path.relative_to(folder).as_posix())
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in ("service-worker.js", "sources.sha256")
+        if path.is_file() and path.suffix != ".sha256" and path.name != "service-worker.js"
     )
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(name.encode() + (folder / name).read_bytes())
+    version = digest_of(*(folder / name for name in names))
     worker = folder / "service-worker.js"
     text = worker.read_text()
-    text = text.replace('"__VERSION__"', json.dumps(digest.hexdigest()[:16]))
+    text = text.replace('"__VERSION__"', json.dumps(version[:16]))
     worker.write_text(text.replace("[/* FILES */]", json.dumps(["./", *names])))
 
 

@@ -1,5 +1,6 @@
 // Keeps the page for use without a network: all of its files, in one version. It answers requests for
-// these files only, and sends nothing anywhere.
+// these files only, and sends nothing anywhere. Its answers isolate the page from other sites, which
+// lets workers share memory also where the host does not send these headers.
 
 const VERSION = "__VERSION__";
 const FILES = [/* FILES */];
@@ -27,7 +28,13 @@ self.addEventListener("fetch", (event) => {
   if (event.request.method !== "GET") return;
   const answer = async () => {
     const cache = await caches.open(CACHE);
-    return (await cache.match(event.request, { ignoreSearch: true })) ?? fetch(event.request);
+    const found = await cache.match(event.request, { ignoreSearch: true });
+    if (!found) return fetch(event.request);
+    const headers = new Headers(found.headers);
+    headers.set("Cross-Origin-Opener-Policy", "same-origin");
+    headers.set("Cross-Origin-Embedder-Policy", "require-corp");
+    headers.set("Cross-Origin-Resource-Policy", "same-origin");
+    return new Response(found.body, { status: found.status, headers });
   };
   event.respondWith(answer());
 });
