@@ -412,6 +412,7 @@ function addCompared(name, found, part, clean) {
   const canvas = document.createElement("canvas");
   canvas.width = part.width;
   canvas.height = part.height;
+  canvas.setAttribute("aria-hidden", "true");
   canvas.getContext("2d").drawImage(layer, 0, 0);
   const title = document.createElement("strong");
   title.textContent = name;
@@ -622,9 +623,12 @@ async function begin() {
     elements.progress.value = done / total;
   };
   listen();
-  const cores = computer.shared ? "several workers with shared memory" : "one worker";
-  elements.machine.textContent = `integrodiff ${data.version}. Computes in this browser, with ${cores}.`;
+  const workers = computer.shared
+    ? "on all processors"
+    : "on one processor; where the page is isolated from other sites it could use all";
+  elements.machine.textContent = `integrodiff ${data.version}. Computes in this browser, ${workers}.`;
   document.body.dataset.ready = "yes";
+  performance.mark("ready");
   await showSamples();
   if ("serviceWorker" in navigator && location.protocol.startsWith("http"))
     navigator.serviceWorker.register("service-worker.js").catch(() => {});

@@ -262,10 +262,7 @@ def sixteen_bit_colour(image: NDArray[np.uint16]) -> bytes:
 def read_back(name: str, data: bytes) -> NDArray[Any]:
     if name.endswith(".tif"):
         return tifffile.imread(io.BytesIO(data))
-    try:
-        return np.asarray(Image.open(io.BytesIO(data)))
-    except OSError:  # pragma: no cover
-        raise AssertionError(f"{name} is not a PNG file") from None
+    return np.asarray(Image.open(io.BytesIO(data)))
 
 
 def test_files_are_read_and_written_with_all_bits(ask: Ask, tmp_path: Path) -> None:
