@@ -1,10 +1,10 @@
-"""Build the page into page/dist: compile the kernels to WebAssembly, copy the files, export numbers.
+"""Build the page into page/dist: compile the kernels, copy the files, export numbers.
 
     python page/build.py
 
-needs the package and ``ziglang`` from PyPI, which has the compiler; ``make page`` installs both. What
-the page shares with the package, it takes from the package: model files, the fitted numbers of the
-noise estimate, and the sample images.
+needs the package and ``ziglang`` from PyPI, which has the compiler to WebAssembly; ``make page``
+installs both. What the page shares with the package, it takes from the package: model files, and
+the fitted numbers of the noise estimate.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def files_of(path: Path) -> list[Path]:
     """Return a file, or all files of a folder in a fixed order."""
     if path.is_file():
         return [path]
-    return sorted(found for found in path.rglob("*.*") if found.is_file() and found.suffix != ".pyc")
+    found = path.rglob("*.*")
+    return sorted(file for file in found if file.is_file() and file.suffix not in (".pyc", ".so"))
 
 
 def digest_of(*paths: Path) -> str:
@@ -180,7 +181,7 @@ def numbers_of(module: str) -> dict[str, Any]:
 
 
 def make_samples(folder: Path) -> None:
-    """Write the sample images, from scikit-image's public domain images and from formulas."""
+    """Write the sample images."""
     sys.path.insert(0, str(PAGE))
     from samples import write_samples
 

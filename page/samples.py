@@ -1,4 +1,4 @@
-"""Sample images of the page: one from scikit-image in the public domain, the others from formulas."""
+"""Sample images of the page: one in the public domain, by scikit-image, others from formulas."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.slow
 LEVELS = (0.5, 2.0, 7.3, 10.0, 15.0, 25.0, 33.3, 50.0, 60.0, 85.0)
 SCALES = (0.1, 0.7, 1.1, 3.0, 7.0)
 Ask = Callable[[str, Any], Any]
+close = np.testing.assert_allclose
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def described(term: Term) -> dict[str, Any]:
 def test_kernels_of_the_blur(ask: Ask) -> None:
     wanted = [(scale, mass) for scale in (0, 0.0025, 0.3, 1, 7, 30) for mass in (2**-24, 2**-53)]
     for (scale, mass), taps in zip(wanted, ask("taps", wanted), strict=True):
-        np.testing.assert_allclose(taps, discrete_gaussian(scale, mass), rtol=1e-12, atol=1e-300)
+        close(taps, discrete_gaussian(scale, mass), rtol=1e-12, atol=1e-300)
 
 
 def test_laws_of_all_models_at_all_noise_levels(ask: Ask) -> None:
@@ -87,15 +88,15 @@ def test_laws_of_all_models_at_all_noise_levels(ask: Ask) -> None:
     for (name, level), found in zip(wanted, ask("laws", wanted), strict=True):
         evolution = load_model(name).evolution(level)
         assert found["steps"] == evolution.steps
-        np.testing.assert_allclose(found["tau"], evolution.tau, rtol=1e-10, err_msg=name)
-        np.testing.assert_allclose(found["scales"], evolution.scales, rtol=1e-12)
-        np.testing.assert_allclose(found["pulls"], evolution.pulls(), rtol=1e-12)
+        close(found["tau"], evolution.tau, rtol=1e-10, err_msg=name)
+        close(found["scales"], evolution.scales, rtol=1e-12)
+        close(found["pulls"], evolution.pulls(), rtol=1e-12)
         assert len(found["schedule"]) == len(evolution.schedule)
         for terms, expected in zip(found["schedule"], evolution.schedule, strict=True):
             for term, other in zip(terms, map(described, expected), strict=True):
                 assert term.keys() == other.keys()
                 for key, value in other.items():
-                    np.testing.assert_allclose(term[key], value, rtol=1e-11, err_msg=f"{name} {key}")
+                    close(term[key], value, rtol=1e-11, err_msg=f"{name} {key}")
 
 
 def noisy_images() -> dict[str, NDArray[Any]]:
@@ -146,16 +147,16 @@ def test_noise_scale_and_colour_space(ask: Ask, tmp_path: Path) -> None:
                 (channel,) = resolve(request, source).channels
             message = f"{name} {model} {sigma}"
             if sigma is None:
-                np.testing.assert_allclose(found["sigmas"], channel.sigmas, rtol=1e-5, err_msg=message)
-            np.testing.assert_allclose(found["forward"], channel.space.forward, rtol=1e-5, atol=1e-9)
-            np.testing.assert_allclose(found["backward"], channel.space.backward, rtol=1e-5, atol=1e-9)
+                close(found["sigmas"], channel.sigmas, rtol=1e-5, err_msg=message)
+            close(found["forward"], channel.space.forward, rtol=1e-5, atol=1e-9)
+            close(found["backward"], channel.space.backward, rtol=1e-5, atol=1e-9)
             factors = [group["factor"] for group in found["groups"]]
             levels = [group["level"] for group in found["groups"]]
-            np.testing.assert_allclose(factors, channel.scaling, rtol=1e-5, err_msg=message)
-            np.testing.assert_allclose(levels, [level.sigma for level in channel.levels], rtol=1e-5)
+            close(factors, channel.scaling, rtol=1e-5, err_msg=message)
+            close(levels, [level.sigma for level in channel.levels], rtol=1e-5)
             for group, shape in zip(found["groups"], channel.shapes, strict=True):
                 expected = [shape.relative(scale) for scale in SCALES]
-                np.testing.assert_allclose(group["relative"], expected, rtol=1e-5, err_msg=message)
+                close(group["relative"], expected, rtol=1e-5, err_msg=message)
 
 
 def test_the_result_is_that_of_the_compiled_engine(ask: Ask, tmp_path: Path) -> None:
@@ -214,18 +215,16 @@ def test_structure_and_diffusivities_at_a_place(ask: Ask, tmp_path: Path, model:
     for (x, y), found in zip(places, answers, strict=True):
         if term.coupling.kind == "trace":
             trace = field[..., y, x].item()
-            np.testing.assert_allclose([found["larger"], found["smaller"]], trace, rtol=1e-5)
+            close([found["larger"], found["smaller"]], trace, rtol=1e-5)
             eigenvalues = np.array([trace, trace])
         else:
             xx, xy, yy = (part[..., y, x].item() for part in (field.xx, field.xy, field.yy))
             eigenvalues = np.linalg.eigvalsh([[xx, xy], [xy, yy]])[::-1]
-            np.testing.assert_allclose(
-                [found["larger"], found["smaller"]], eigenvalues, rtol=1e-5, atol=1e-6
-            )
+            close([found["larger"], found["smaller"]], eigenvalues, rtol=1e-5, atol=1e-6)
         shown = [i for i, weight in enumerate(term.flux_weights) if weight > 0]
         for i, row in zip(shown, found["scales"], strict=True):
             gates = np.exp(-eigenvalues / (2 * float(term.diffusivity.contrasts[i]) ** 2))
-            np.testing.assert_allclose([row["across"], row["along"]], gates, rtol=1e-4, atol=1e-9)
+            close([row["across"], row["along"]], gates, rtol=1e-4, atol=1e-9)
 
 
 # ---- files ----
@@ -248,7 +247,8 @@ def sixteen_bit_colour(image: NDArray[np.uint16]) -> bytes:
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in image)
 
     def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        length, check = len(data), zlib.crc32(name + data)
+        return struct.pack(">I", length) + name + data + struct.pack(">I", check)
 
     header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
     return (
@@ -286,7 +286,7 @@ def test_files_are_read_and_written_with_all_bits(ask: Ask, tmp_path: Path) -> N
     bits = example((11, 13), np.uint8) > 127
     Image.fromarray(bits).save(tmp_path / "bits.png")
     images["bits.png"] = bits.astype(np.uint8) * np.uint8(255)
-    rgb = {"photometric": "rgb"}
+    rgb: dict[str, Any] = {"photometric": "rgb"}
     tiff("grey.tif", example((31, 17), np.uint8))
     tiff("deep.tif", example((40, 33), np.uint16), rowsperstrip=7)
     tiff("big-endian.tif", example((12, 10), np.uint16), byteorder=">")
@@ -335,13 +335,14 @@ def test_files_that_cannot_be_read_say_why(ask: Ask, tmp_path: Path) -> None:
     broken("huge.png", bytes(huge), "1200 megapixels")
     broken("text.png", b"not an image at all", "neither PNG nor TIFF")
     broken("empty.png", b"", "neither PNG nor TIFF")
-    for name, image, options, reason in (
+    refused: list[tuple[str, NDArray[Any], dict[str, Any], str]] = [
         ("stack.tif", np.stack([grey, grey]), {}, "several pages"),
         ("signed.tif", grey.astype(np.int16), {}, "16 bits with a sign"),
         ("wide.tif", grey.astype(np.uint32), {}, "32 bits"),
         ("nan.tif", np.full((9, 9), np.nan, np.float32), {}, "81 of its values are not finite"),
         ("big.tif", grey, {"bigtiff": True}, "BigTIFF"),
-    ):
+    ]
+    for name, image, options, reason in refused:
         tifffile.imwrite(tmp_path / name, image, **options)
         reasons[name] = reason
     tifffile.imwrite(tmp_path / "cut.tif", grey)

@@ -6,7 +6,7 @@ import webbrowser
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -62,9 +62,8 @@ def page(
             server.serve_forever()
 
 
-def page_folder() -> Path | None:
-    """Return the folder of the built page: that of the installation, or of the source tree."""
-    package = Path(__file__).resolve().parents[1]
+def page_folder(package: Path = Path(__file__).resolve().parents[1]) -> Path | None:
+    """Return the folder of the built page: that of an installed package, or of the source tree."""
     for folder in (package / "_page", package.parents[1] / "page" / "dist"):
         if (folder / "index.html").is_file():
             return folder
@@ -83,18 +82,21 @@ def page_server(folder: Path, port: int = 0, *, isolated: bool = True) -> Thread
 class _Handler(SimpleHTTPRequestHandler):
     """Serves files, and says nothing about it."""
 
-    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, **_TYPES}
+    extensions_map: ClassVar[dict[str, str]] = {  # type: ignore[misc]
+        **SimpleHTTPRequestHandler.extensions_map,
+        **_TYPES,
+    }
 
     def __init__(self, *arguments: Any, isolated: bool, **options: Any) -> None:
         self._isolated = isolated
         super().__init__(*arguments, **options)
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         """Serve a file, unless another site asks by a name that leads here."""
         if self._is_local():
             super().do_GET()
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         """Serve the header of a file."""
         if self._is_local():
             super().do_HEAD()
