@@ -8,13 +8,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTHONS ?=
 MATRIX_ARGS ?=
 
-.PHONY: help demo quick test thorough shapes lint format dist matrix clean
+.PHONY: help demo page quick test thorough shapes lint format dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
 demo: $(VENV)/installed  ## denoise a sample image into demo.png
 	$(BIN)/integrodiff demo --output demo.png --overwrite
+
+page: $(VENV)/installed-page  ## build the page for the browser into page/dist
+	$(BIN)/python page/build.py
 
 quick: $(VENV)/installed-dev lint  ## lint, types, and the tests that take under a minute
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --quiet --numprocesses=auto -m "not slow and not long" \
@@ -61,6 +64,11 @@ $(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/installed
 
+# The compiler to WebAssembly, pinned; the page takes models and samples from the package.
+$(VENV)/installed-page: $(VENV)/installed constraints.txt
+	$(PIP) install --constraint constraints.txt ziglang
+	@touch $@
+
 # The group `release` of pyproject.toml, for any version of pip.
 $(VENV)/installed-release: $(VENV)/created pyproject.toml
 	$(BIN)/python -c 'import tomllib; file = open("pyproject.toml", "rb"); print(*tomllib.load(file)["dependency-groups"]["release"], sep="\n")' > $(VENV)/release.txt
@@ -68,4 +76,4 @@ $(VENV)/installed-release: $(VENV)/created pyproject.toml
 	@touch $@
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist page/dist page/node_modules

@@ -18,6 +18,8 @@
 #include <immintrin.h>
 #elif defined(__aarch64__) && defined(__GNUC__)
 #include <arm_neon.h>
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
 #endif
 
 namespace integrodiff {
@@ -179,6 +181,18 @@ inline Floats larger_of(Floats a, Floats b) { return _mm_max_ps(a, b); }
 inline Floats smaller_of(Floats a, Floats b) { return _mm_min_ps(a, b); }
 inline Doubles larger_of(Doubles a, Doubles b) { return _mm_max_pd(a, b); }
 inline Doubles smaller_of(Doubles a, Doubles b) { return _mm_min_pd(a, b); }
+#elif defined(__wasm_simd128__)
+inline Floats square_root(Floats x) { return (Floats)wasm_f32x4_sqrt((v128_t)x); }
+inline Doubles square_root(Doubles x) { return (Doubles)wasm_f64x2_sqrt((v128_t)x); }
+// pmin(b, a) is a < b ? a : b.
+inline Floats larger_of(Floats a, Floats b) { return (Floats)wasm_f32x4_pmax((v128_t)b, (v128_t)a); }
+inline Floats smaller_of(Floats a, Floats b) { return (Floats)wasm_f32x4_pmin((v128_t)b, (v128_t)a); }
+inline Doubles larger_of(Doubles a, Doubles b) {
+    return (Doubles)wasm_f64x2_pmax((v128_t)b, (v128_t)a);
+}
+inline Doubles smaller_of(Doubles a, Doubles b) {
+    return (Doubles)wasm_f64x2_pmin((v128_t)b, (v128_t)a);
+}
 #else
 template <class V>
 inline V square_root(V x) {

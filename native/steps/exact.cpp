@@ -33,7 +33,7 @@ class ExactRun final : public Run<Real> {
           executor_(*start.executor),
           reach_(start.invalid.reach),
           cascade_(process.taps, s_, executor_, start.invalid.pixels != nullptr),
-          integration_(schedule_, s_),
+          integration_(schedule_, s_, executor_),
           smoothed_(cascade_.scales()),
           present_(cascade_.scales()),
           coupled_(cascade_.scales() * s_.channels),

@@ -18,19 +18,22 @@ template <class Real>
 class Integration {
   public:
     // For kernels up to the longest of a schedule.
-    Integration(const Schedule &schedule, const Shape &shape) : s_(shape) {
+    Integration(const Schedule &schedule, const Shape &shape, Executor &executor)
+        : s_(shape), executor_(executor), scratch_(executor.workers()) {
         for (const auto &terms : schedule)
             for (const Term &term : terms)
                 radius_ = std::max(radius_, static_cast<Index>(term.integration.size()) - 1);
-        rows_.resize(2 * radius_ + 2);
+        rows_.resize(scratch_.size() * (2 * radius_ + 2));
         taps_.taps.resize(radius_ + 1);
     }
 
     void take_memory(Arena<Real> &arena) {
         if (radius_ < 0) return;
         const Index width = whole_vectors<Real>(s_.width + 1) + lanes<Real> + 2 * radius_;
-        blur_ = {rows_.data(),
-                 {arena.take(width, radius_ + lanes<Real>), arena.take(width, radius_ + lanes<Real>)}};
+        for (std::size_t k = 0; k < scratch_.size(); ++k)
+            scratch_[k] = {rows_.data() + k * (2 * radius_ + 2),
+                           {arena.take(width, radius_ + lanes<Real>),
+                            arena.take(width, radius_ + lanes<Real>)}};
         extended_ = take_rows(arena, s_.width + 1, s_.height + 1 + 2 * radius_);
     }
 
@@ -40,13 +43,15 @@ class Integration {
         taps_.radius = static_cast<Index>(half.size()) - 1;
         const Index height = s_.height + how.on_cells, width = s_.width + how.on_cells;
         const Index stride = padded_width<Real>(s_.width + 1);
-        for (Index y = -taps_.radius; y < height + taps_.radius; ++y) {
-            const Reflected at = reflect_field(y, height, how.on_cells);
-            const Real sign = at.flipped && how.odd ? Real(-1) : Real(1);
-            const Real *from = plane + at.index * stride;
-            Real *to = extended_ + (y + taps_.radius) * stride;
-            for (Index x = 0; x < width; ++x) to[x] = sign * from[x];
-        }
+        executor_.rows(height + 2 * taps_.radius, [&](Index first, Index last, Index) {
+            for (Index row = first; row < last; ++row) {
+                const Reflected at = reflect_field(row - taps_.radius, height, how.on_cells);
+                const Real sign = at.flipped && how.odd ? Real(-1) : Real(1);
+                const Real *from = plane + at.index * stride;
+                Real *to = extended_ + row * stride;
+                for (Index x = 0; x < width; ++x) to[x] = sign * from[x];
+            }
+        });
         const auto extend = [&](Real *row, Index radius) {
             const auto continued = [&](Index x) {
                 const Reflected at = reflect_field(x, width, how.on_cells);
@@ -57,17 +62,21 @@ class Integration {
                 row[width - 1 + x] = continued(width - 1 + x);
             }
         };
-        for (Index y = 0; y < height; ++y)
-            smooth_rows([&](Index r) { return extended_ + (r + taps_.radius) * stride; }, y, width,
-                        taps_, extend, blur_, plane + y * stride, static_cast<Real *>(nullptr));
+        executor_.rows(height, [&](Index first, Index last, Index worker) {
+            for (Index y = first; y < last; ++y)
+                smooth_rows([&](Index r) { return extended_ + (r + taps_.radius) * stride; }, y,
+                            width, taps_, extend, scratch_[worker], plane + y * stride,
+                            static_cast<Real *>(nullptr));
+        });
     }
 
   private:
     Shape s_;
+    Executor &executor_;
     Index radius_ = -1;
     Kernel<Real> taps_{std::vector<double>()};
     std::vector<const Real *> rows_;
-    BlurScratch<Real> blur_{};
+    std::vector<BlurScratch<Real>> scratch_;  // of each thread
     Real *extended_ = nullptr;
 };
 

@@ -28,7 +28,7 @@ class TangentRun final : public Run<Real> {
           schedule_(*start.schedule),
           slopes_(slopes),
           cascade_(process.taps, s_, serial_),
-          integration_(schedule_, s_),
+          integration_(schedule_, s_, serial_),
           smoothed_(cascade_.scales()),
           present_(cascade_.scales()),
           fluxes_(3 * (parameters_ + 1)) {

@@ -230,7 +230,7 @@ learning: download images parameters tangents cluster compiled native descent fi
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
 cli: _terminal _files _models _noise _masks _views _one_file batch.plan batch.records \
      batch.outcomes batch.messages batch.workers batch.run batch.__init__ _pipes _blocks _single \
-     _training_messages _training denoise compare explain info demo train reproduce __init__ \
+     _training_messages _training denoise compare explain info demo page train reproduce __init__ \
      __main__
 """
 """Every module of the package. A module may import those above it, and in its own line those to

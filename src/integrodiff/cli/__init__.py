@@ -29,6 +29,7 @@ from integrodiff.cli.demo import demo
 from integrodiff.cli.denoise import denoise
 from integrodiff.cli.explain import explain
 from integrodiff.cli.info import info
+from integrodiff.cli.page import page
 from integrodiff.cli.reproduce import reproduce
 from integrodiff.cli.train import train
 
@@ -60,6 +61,7 @@ app.command()(denoise)
 app.command()(compare)
 app.command()(explain)
 app.command()(demo)
+app.command()(page)
 app.command()(train)
 app.command()(reproduce)
 app.command()(info)

@@ -1,0 +1,637 @@
+// The page: what a person does, and what is shown.
+
+import { MOST_PIXELS, readImage, resultFormat, typeName, writeImage } from "../formats/files.js";
+import { commandFor, pythonFor, resultName } from "./commands.js";
+import { Cancelled, Computer } from "./computer.js";
+import { drawEllipses } from "./ellipse.js";
+import { painted, partOf, psnr, rangeOf, windowOf, withNoise } from "./pixels.js";
+import { View } from "./view.js";
+
+/** Images up to this size are denoised as a whole at once; of larger ones a part, first. */
+const WHOLE_PIXELS = 1.5e6;
+const PART_SIDE = 1024;
+const COMPARED_SIDE = 256;
+/** Images up to this size may be tried with noise. */
+const NOISY_PIXELS = 6e6;
+
+const HINTS = {
+  pm: "Perona-Malik: one scale, the same in all directions",
+  eed: "Edge-enhancing diffusion: one scale, along edges",
+  iid: "Many scales, the same in all directions",
+  iad: "The paper's model: many scales, along structures, 4 numbers",
+  "iad-full": "The paper's model with free numbers for each noise level",
+  "iad-fast": "Five steps, nearly as good as iad-plus",
+  "iad-plus": "First and second derivatives; the default",
+  "iad-deep": "Twelve steps with numbers of their own: the most accurate, and the slowest",
+};
+
+const byId = (id) => document.getElementById(id);
+const elements = Object.fromEntries(
+  [...document.querySelectorAll("[id]")].map((element) => [element.id, element]),
+);
+
+const state = {
+  source: null, // as it was opened
+  image: null, // what is denoised: the source, or the source with noise
+  estimate: null,
+  sigma: null, // null: as estimated
+  result: null, // { part, values, images, steps, seconds, model, sigma }
+  step: 0,
+  wanted: 0,
+  running: false,
+};
+
+const shown = (value) => String(Number(value.toPrecision(value >= 1000 ? 4 : 3)));
+const megapixels = ({ width, height }) => (width * height) / 1e6;
+
+let computer;
+let data;
+
+// ---- messages ----
+
+function complain(error) {
+  if (error instanceof Cancelled) return;
+  const text = error.message || String(error);
+  elements.message.textContent = `${text[0].toUpperCase()}${text.slice(1)}`;
+  elements.message.hidden = false;
+}
+
+function say(text) {
+  elements.status.textContent = text;
+}
+
+function setRunning(running, text) {
+  state.running = running;
+  elements.running.hidden = !running;
+  if (running) {
+    elements.progress.value = 0;
+    say(text);
+  }
+}
+
+// ---- opening ----
+
+async function openBytes(name, bytes) {
+  elements.message.hidden = true;
+  let image;
+  try {
+    image = await readImage(name, bytes);
+  } catch (error) {
+    complain(error);
+    return;
+  }
+  state.source = image;
+  state.sigma = null;
+  elements.added.value = 0;
+  elements.main.dataset.state = "loaded";
+  elements.work.hidden = false;
+  elements.psnr.hidden = true;
+  elements.compared.replaceChildren();
+  elements["why-content"].hidden = true;
+  elements["why-hint"].hidden = false;
+  elements.added.disabled = image.width * image.height > NOISY_PIXELS;
+  document.title = `${name} – integrodiff`;
+  await use(image);
+}
+
+/** Denoise an image: the source, or the source with noise. */
+async function use(image, { keepView = false } = {}) {
+  if (computer.busy) computer.stop();
+  state.image = image;
+  state.result = null;
+  state.window = windowOf(state.source);
+  state.range = rangeOf(state.source);
+  const before = painted(image, state.window);
+  const whole = { x: 0, y: 0, width: image.width, height: image.height };
+  state.isLarge = image.width * image.height > WHOLE_PIXELS;
+  if (keepView) {
+    view.layers = { before, after: null, noise: null };
+    view.draw();
+  } else {
+    view.open(before, whole);
+    if (state.isLarge) view.fit(partAround(view.centre));
+  }
+  showAbout();
+  showSettings();
+  showSteps();
+  setRunning(true, "Estimating the noise…");
+  try {
+    state.estimate = await computer.open({
+      data: image.data,
+      width: image.width,
+      height: image.height,
+      stride: image.stride,
+      samples: image.samples,
+    });
+  } catch (error) {
+    setRunning(false);
+    complain(error);
+    return;
+  }
+  setRunning(false);
+  if (state.image !== image) return;
+  if (!state.estimate && state.sigma === null) state.sigma = Number(shown(state.range * 0.05));
+  showSettings();
+  await update();
+}
+
+function showAbout() {
+  const { image } = state;
+  const colours = { 1: "grey", 3: "colour" }[image.samples];
+  const about = `${image.width} × ${image.height} pixels, ${colours}, ${typeName(image.data)}`;
+  const strong = document.createElement("strong");
+  strong.textContent = image.name;
+  elements.about.replaceChildren(strong, about);
+}
+
+// ---- the noise level ----
+
+const levelEnds = () => {
+  const estimate = state.estimate?.sigma || state.range * 0.05;
+  return [Math.min(state.range * 0.001, estimate / 2), state.range * 0.5];
+};
+
+function showSettings() {
+  const { estimate } = state;
+  const level = state.sigma ?? estimate?.sigma ?? 0;
+  const [low, high] = levelEnds();
+  if (level > 0)
+    elements.sigma.value = Math.round((1000 * Math.log(level / low)) / Math.log(high / low));
+  else elements.sigma.value = 0;
+  elements["sigma-value"].textContent = shown(level);
+  elements.sigma.setAttribute("aria-valuetext", `${shown(level)} grey levels`);
+  elements["sigma-auto"].hidden = state.sigma === null || !estimate;
+  let hint = "";
+  if (!estimate) hint = state.image.width < 20 || state.image.height < 20 ? "Too small to estimate." : "";
+  else if (state.sigma !== null) hint = `Estimated: ${shown(estimate.sigma)}`;
+  else if (estimate.sigma === 0) hint = "No noise was found.";
+  else if (estimate.doubtful)
+    hint = "A doubtful estimate: no part of the image is flat. Set the level yourself.";
+  else if (estimate.correlated) hint = "Estimated; the noise is correlated between pixels.";
+  else hint = "Estimated from the image.";
+  elements["sigma-hint"].textContent = hint;
+  elements["model-hint"].textContent = HINTS[elements.model.value] ?? "";
+  const settings = { model: elements.model.value, defaultModel: data.defaultModel, sigma: state.sigma };
+  elements.command.textContent = commandFor(state.image, settings);
+  elements.python.textContent = pythonFor(state.image, settings);
+  const format = resultFormat(state.image).toUpperCase();
+  const type = typeName(state.image.data);
+  elements["download-hint"].textContent = `${resultName(state.image)}: ${format}, ${type}`;
+  const isNoisy = state.image !== state.source;
+  elements["download-noisy"].hidden = !isNoisy;
+  const added = Number(elements.added.value);
+  elements["added-value"].textContent = added
+    ? shown((added * state.range) / 255)
+    : elements.added.disabled
+      ? "for smaller images"
+      : "none";
+}
+
+// ---- denoising ----
+
+/** Return the part around a place that is denoised first, if an image is large. */
+function partAround({ x, y }) {
+  const { width, height } = state.image;
+  if (!state.isLarge) return { x: 0, y: 0, width, height };
+  const [w, h] = [Math.min(PART_SIDE, width), Math.min(PART_SIDE, height)];
+  const clip = (value, most) => Math.round(Math.min(Math.max(value, 0), most));
+  return { x: clip(x - w / 2, width - w), y: clip(y - h / 2, height - h), width: w, height: h };
+}
+
+const isWhole = (part) => part.width === state.image.width && part.height === state.image.height;
+
+/**
+ * Denoise with the present settings, `part` of the image or what is seen of it. Resolves when nothing
+ * is left to do; what was asked for meanwhile is done last.
+ */
+function update(part = null) {
+  state.wanted += 1;
+  state.wantedPart = part;
+  // A short run is not worth ending: its worker would have to start again.
+  if (state.runningPart && state.isLarge && isWhole(state.runningPart)) computer.stop();
+  state.updating ??= updates().finally(() => {
+    state.updating = null;
+  });
+  return state.updating;
+}
+
+async function updates() {
+  let seen;
+  do {
+    seen = state.wanted;
+    await run(state.image, state.wantedPart ?? partAround(view.centre));
+  } while (state.wanted !== seen);
+}
+
+async function run(image, part) {
+  const model = elements.model.value;
+  const { sigma } = state;
+  const isAll = isWhole(part);
+  const steps = data.models.find(({ name }) => name === model).settings.steps;
+  setRunning(true, isAll && state.isLarge ? "Denoising the whole image…" : "Denoising…");
+  state.runningPart = part;
+  const keepSteps = !(isAll && state.isLarge);
+  try {
+    const found = await computer.ask("denoise", { model, sigma, part, keepSteps });
+    if (state.image !== image) return;
+    state.result = { ...found, part, model, sigma, values: found.result };
+    state.result.steps = keepSteps ? steps : 1;
+    state.step = state.result.steps;
+    setRunning(false);
+    showResult();
+  } catch (error) {
+    setRunning(false);
+    if (error instanceof Cancelled) say("Cancelled.");
+    else {
+      say("");
+      complain(error);
+    }
+  } finally {
+    state.runningPart = null;
+  }
+}
+
+/** Return the values after some steps; before the first one they are those of the image. */
+function valuesAt(step) {
+  const { result } = state;
+  if (step >= result.steps) return result.values;
+  if (step > 0) return result.images[step - 1];
+  return partOf(state.image, result.part);
+}
+
+function showResult() {
+  const { result, image } = state;
+  const { part } = result;
+  const whole = isWhole(part);
+  view.part = part;
+  showStep(state.step);
+  showSteps();
+  const workers = computer.workers > 1 ? `${computer.workers} workers` : "one worker";
+  const what = whole ? "Denoised" : `Denoised ${part.width} × ${part.height} pixels of it`;
+  say(`${what} in ${result.seconds.toFixed(result.seconds < 10 ? 2 : 0)} s by ${workers}.`);
+  elements.whole.hidden = whole;
+  elements.whole.textContent = `Denoise all ${Math.round(megapixels(image))} megapixels`;
+  elements.canvas.setAttribute("aria-label", `${image.name} before and after denoising`);
+  document.body.dataset.done = String(Number(document.body.dataset.done ?? 0) + 1);
+}
+
+function showStep(step) {
+  state.step = step;
+  const { result, image } = state;
+  const values = valuesAt(step);
+  const layer = { data: values, stride: image.samples, samples: image.samples, ...result.part };
+  view.layers.after = painted(layer, state.window);
+  const before = partOf(image, result.part);
+  const removed = new Float32Array(values.length);
+  for (let k = 0; k < values.length; k += 1) removed[k] = before[k] - values[k];
+  const level = state.sigma ?? state.estimate?.sigma ?? 0;
+  const reach = 3 * (level || state.range / 50);
+  view.layers.noise = painted({ ...layer, data: removed }, [-reach, reach]);
+  view.draw();
+  showTags();
+  showError(values);
+}
+
+function showTags() {
+  const step = state.result && state.step < state.result.steps ? `step ${state.step}` : "after";
+  const mode = view.mode;
+  elements["tag-left"].textContent = mode === "split" ? "before" : "";
+  elements["tag-right"].textContent = mode === "noise" ? "removed noise" : step;
+  elements["split-row"].hidden = mode !== "split";
+}
+
+function showSteps() {
+  const { result } = state;
+  elements["step-row"].hidden = !result || result.steps < 2;
+  if (!result) return;
+  elements.step.max = result.steps;
+  elements.step.value = state.step;
+  elements["step-value"].textContent = `${state.step} of ${result.steps}`;
+}
+
+function showError(values) {
+  const { source, image, result } = state;
+  elements.psnr.hidden = image === source;
+  if (image === source) return;
+  const clean = partOf(source, result.part);
+  const noisy = psnr(clean, partOf(image, result.part), state.range);
+  const now = psnr(clean, values, state.range);
+  elements.psnr.textContent = `PSNR ${noisy.toFixed(2)} dB with noise, ${now.toFixed(2)} dB denoised`;
+}
+
+// ---- why ----
+
+async function explain(place) {
+  const { result } = state;
+  if (!result || state.running) return;
+  const { part } = result;
+  const [x, y] = [Math.round(place.x) - part.x, Math.round(place.y) - part.y];
+  if (x < 0 || y < 0 || x > part.width || y > part.height) return;
+  view.mark = { x: x + part.x, y: y + part.y };
+  view.draw();
+  elements.why.open = true;
+  const step = Math.min(state.step, result.steps - 1);
+  const values = valuesAt(result.images.length ? step : 0);
+  const { width, height } = part;
+  const question = { model: result.model, sigma: result.sigma, values, part: { width, height }, x, y, step };
+  try {
+    const found = await computer.ask("explain", question);
+    if (!found) return;
+    showWhy(found, view.mark, step);
+  } catch (error) {
+    complain(error);
+  }
+}
+
+function showWhy(found, mark, step) {
+  elements["why-content"].hidden = false;
+  elements["why-hint"].hidden = true;
+  drawEllipses(elements.ellipse, found);
+  const [larger, smaller] = [found.larger, found.smaller].map((mu) => Math.sqrt(mu) / found.factor);
+  const sum = found.larger + found.smaller;
+  const coherence = sum > 0 ? (found.larger - found.smaller) / sum : 0;
+  const degrees = Math.round(((((found.angle + Math.PI / 2) * 180) / Math.PI) % 180 + 180) % 180);
+  elements["why-text"].textContent =
+    `At column ${mark.x}, row ${mark.y}, before step ${step + 1}: gradient ${shown(larger)} across and ` +
+    `${shown(smaller)} along, in grey levels per pixel over all scales. ` +
+    (coherence > 0.3
+      ? `Structure runs at ${degrees}° to the row; smoothing follows it.`
+      : "No direction prevails; smoothing is about the same in all.");
+  const rows = found.scales.map(({ scale, contrast, across, along }) => {
+    const row = document.createElement("tr");
+    const cells = [
+      `${shown(scale)} px`,
+      shown(contrast / found.factor),
+      across.toFixed(2),
+      along.toFixed(2),
+    ];
+    for (const text of cells) row.appendChild(document.createElement("td")).textContent = text;
+    return row;
+  });
+  elements["why-rows"].replaceChildren(...rows);
+}
+
+// ---- comparing models ----
+
+async function compare() {
+  if (state.running) return;
+  const { image } = state;
+  const side = { width: Math.min(COMPARED_SIDE, image.width), height: Math.min(COMPARED_SIDE, image.height) };
+  const part = {
+    x: Math.round(Math.min(Math.max(view.centre.x - side.width / 2, 0), image.width - side.width)),
+    y: Math.round(Math.min(Math.max(view.centre.y - side.height / 2, 0), image.height - side.height)),
+    ...side,
+  };
+  const { sigma } = state;
+  const clean = image === state.source ? null : partOf(state.source, part);
+  elements.compared.replaceChildren();
+  setRunning(true, "Comparing models…");
+  try {
+    for (const { name } of data.models) {
+      const found = await computer.ask("denoise", { model: name, sigma, part, keepSteps: false });
+      if (state.image !== image) return;
+      addCompared(name, found, part, clean);
+    }
+    setRunning(false);
+    say("Compared all models.");
+  } catch (error) {
+    setRunning(false);
+    if (error instanceof Cancelled) say("Cancelled.");
+    else complain(error);
+  }
+}
+
+function addCompared(name, found, part, clean) {
+  const { samples } = state.image;
+  const layer = painted({ data: found.result, stride: samples, samples, ...part }, state.window);
+  const item = document.createElement("div");
+  item.setAttribute("role", "listitem");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.setAttribute("aria-pressed", String(name === elements.model.value));
+  const canvas = document.createElement("canvas");
+  canvas.width = part.width;
+  canvas.height = part.height;
+  canvas.setAttribute("aria-hidden", "true");
+  canvas.getContext("2d").drawImage(layer, 0, 0);
+  const title = document.createElement("strong");
+  title.textContent = name;
+  const note = clean
+    ? `${psnr(clean, found.result, state.range).toFixed(2)} dB`
+    : `${(found.seconds * 1000).toFixed(0)} ms`;
+  button.append(canvas, title, ` ${note}`);
+  button.addEventListener("click", () => {
+    elements.model.value = name;
+    for (const other of elements.compared.querySelectorAll("button"))
+      other.setAttribute("aria-pressed", String(other === button));
+    showSettings();
+    update();
+  });
+  item.append(button);
+  elements.compared.append(item);
+}
+
+// ---- files out ----
+
+function save(name, blob) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+}
+
+async function download() {
+  const { image } = state;
+  const whole = { x: 0, y: 0, width: image.width, height: image.height };
+  if (!state.result || !isWhole(state.result.part)) await update(whole);
+  const { result } = state;
+  if (!result || state.image !== image || !isWhole(result.part)) return;
+  const file = await writeImage(image, result.values, "denoised");
+  save(file.name, file.blob);
+  say(`Saved ${file.name}.`);
+}
+
+async function downloadNoisy() {
+  const { image } = state;
+  const file = await writeImage({ ...image, name: "x" }, image.data, "y");
+  save(image.name, file.blob);
+}
+
+async function copy(id, button) {
+  const text = elements[id].textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(elements[id]);
+    button.textContent = "Selected";
+  }
+  setTimeout(() => (button.textContent = "Copy"), 1500);
+}
+
+// ---- wiring ----
+
+const view = new View(elements.canvas, {
+  onPick: explain,
+  onSplit(part) {
+    view.split = Math.min(Math.max(part, 0), 1);
+    elements.split.value = Math.round(100 * view.split);
+    view.draw();
+  },
+  onMoved() {
+    clearTimeout(view.timer);
+    if (!state.isLarge || !state.result || isWhole(state.result.part)) return;
+    view.timer = setTimeout(() => {
+      const { part } = state.result;
+      const { x, y } = view.centre;
+      const inside =
+        Math.abs(x - part.x - part.width / 2) < part.width / 4 &&
+        Math.abs(y - part.y - part.height / 2) < part.height / 4;
+      const next = partAround(view.centre);
+      if (!inside && (next.x !== part.x || next.y !== part.y) && !state.running) update();
+    }, 350);
+  },
+});
+
+function listen() {
+  const on = (id, event, action) => elements[id].addEventListener(event, action);
+  on("file", "change", async () => {
+    const [file] = elements.file.files;
+    elements.file.value = "";
+    if (file) await openFile(file);
+  });
+  addEventListener("dragover", (event) => {
+    event.preventDefault();
+    document.body.classList.add("dragging");
+  });
+  addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) document.body.classList.remove("dragging");
+  });
+  addEventListener("drop", async (event) => {
+    event.preventDefault();
+    document.body.classList.remove("dragging");
+    const [file] = event.dataTransfer.files;
+    if (file) await openFile(file);
+  });
+  addEventListener("paste", async (event) => {
+    const [file] = event.clipboardData.files;
+    if (file) await openFile(file);
+  });
+  on("model", "change", () => {
+    showSettings();
+    update();
+  });
+  let timer;
+  on("sigma", "input", () => {
+    const [low, high] = levelEnds();
+    const level = low * (high / low) ** (elements.sigma.value / 1000);
+    state.sigma = elements.sigma.value === "0" ? 0 : Number(shown(level));
+    elements["sigma-value"].textContent = shown(state.sigma);
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      showSettings();
+      update();
+    }, 150);
+  });
+  on("sigma-auto", "click", () => {
+    state.sigma = null;
+    showSettings();
+    update();
+    elements.sigma.focus();
+  });
+  on("cancel", "click", () => computer.stop());
+  on("whole", "click", () =>
+    update({ x: 0, y: 0, width: state.image.width, height: state.image.height }),
+  );
+  on("split", "input", () => {
+    view.split = elements.split.value / 100;
+    view.draw();
+  });
+  on("step", "input", () => {
+    showStep(Number(elements.step.value));
+    showSteps();
+  });
+  for (const input of document.querySelectorAll("input[name=show]"))
+    input.addEventListener("change", () => {
+      view.mode = input.value;
+      showTags();
+      view.draw();
+    });
+  on("zoom-in", "click", () => view.zoom(1.25));
+  on("zoom-out", "click", () => view.zoom(0.8));
+  on("zoom-fit", "click", () => view.fit());
+  on("zoom-one", "click", () => view.zoom(1 / (globalThis.devicePixelRatio || 1) / view.scale));
+  on("download", "click", () => download().catch(complain));
+  on("download-noisy", "click", () => downloadNoisy().catch(complain));
+  on("compare-run", "click", compare);
+  for (const button of document.querySelectorAll("[data-copy]"))
+    button.addEventListener("click", () => copy(button.dataset.copy, button));
+  on("added", "input", () => {
+    const added = Number(elements.added.value);
+    elements["added-value"].textContent = added ? shown((added * state.range) / 255) : "none";
+  });
+  on("added", "change", () => {
+    const added = Number(elements.added.value);
+    state.sigma = null;
+    const { source, range } = state;
+    use(added ? withNoise(source, (added * range) / 255) : source, { keepView: true }).catch(complain);
+  });
+}
+
+async function openFile(file) {
+  if (file.size > 8 * MOST_PIXELS) {
+    complain(new Error(`${file.name} has ${Math.round(file.size / 1e6)} MB, too much for this page.`));
+    return;
+  }
+  await openBytes(file.name, new Uint8Array(await file.arrayBuffer()));
+}
+
+async function showSamples() {
+  const samples = await (await fetch("samples/samples.json")).json();
+  for (const { file, title, about, thumbnail } of samples) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.dataset.sample = file;
+    const picture = document.createElement("img");
+    picture.src = `samples/${thumbnail}`;
+    picture.alt = "";
+    const strong = document.createElement("strong");
+    strong.textContent = title;
+    button.append(picture, strong, about);
+    button.addEventListener("click", async () => {
+      const response = await fetch(`samples/${file}`);
+      await openBytes(file, new Uint8Array(await response.arrayBuffer()));
+    });
+    byId("samples").append(button);
+  }
+}
+
+async function begin() {
+  const [models, constants] = await Promise.all(
+    ["models", "constants"].map(async (name) => (await fetch(`data/${name}.json`)).json()),
+  );
+  data = models;
+  for (const { name } of data.models) {
+    const option = document.createElement("option");
+    option.value = option.textContent = name;
+    option.selected = name === data.defaultModel;
+    elements.model.append(option);
+  }
+  computer = new Computer({ models: data.models, constants });
+  computer.onProgress = (done, total) => {
+    elements.progress.value = done / total;
+  };
+  listen();
+  const workers = computer.shared
+    ? "on all processors"
+    : "on one processor; where the page is isolated from other sites it could use all";
+  elements.machine.textContent = `integrodiff ${data.version}. Computes in this browser, ${workers}.`;
+  document.body.dataset.ready = "yes";
+  performance.mark("ready");
+  await showSamples();
+  if ("serviceWorker" in navigator && location.protocol.startsWith("http"))
+    navigator.serviceWorker.register("service-worker.js").catch(() => {});
+}
+
+begin().catch(complain);

@@ -1,0 +1,473 @@
+// Noise of an image, estimated from its flat parts. src/integrodiff/noise/spectrum.py and levels.py
+// explain the method and are the reference; their fitted numbers are in `constants`.
+
+const SIDE = 8;
+const PIXELS = SIDE * SIDE;
+
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+function median(values) {
+  const sorted = Float64Array.from(values).sort();
+  const half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+function extremeOf(values, pick) {
+  let found = values[0];
+  for (let k = 1; k < values.length; k += 1) found = pick(found, values[k]);
+  return found;
+}
+
+const ramp = (value, zero, one) => Math.min(Math.max((value - zero) / (one - zero), 0), 1);
+
+// ---- the pixels that are looked at ----
+
+const COSINES = Float64Array.from({ length: PIXELS }, (_, n) => {
+  const [k, x] = [n >> 3, n & 7];
+  const value = Math.sqrt(2 / SIDE) * Math.cos((Math.PI * (x + 0.5) * k) / SIDE);
+  return k ? value : value / Math.SQRT2;
+});
+
+/** Return cosine coefficients of squares of 64 values, in single precision. */
+function transformed(values) {
+  const found = new Float32Array(values.length);
+  const half = new Float64Array(PIXELS);
+  for (let start = 0; start < values.length; start += PIXELS) {
+    for (let y = 0; y < PIXELS; y += SIDE)
+      for (let k = 0; k < SIDE; k += 1) {
+        let sum = 0;
+        for (let x = 0; x < SIDE; x += 1) sum += values[start + y + x] * COSINES[k * SIDE + x];
+        half[y + k] = sum;
+      }
+    for (let v = 0; v < SIDE; v += 1)
+      for (let u = 0; u < SIDE; u += 1) {
+        let sum = 0;
+        for (let y = 0; y < SIDE; y += 1) sum += half[y * SIDE + u] * COSINES[v * SIDE + y];
+        found[start + v * SIDE + u] = sum;
+      }
+  }
+  return found;
+}
+
+/** Return squares of one sample whose first pixels lie on a grid: count x 64 values. */
+function squaresOf(image, sample, rows, columns) {
+  const { data, width, stride } = image;
+  const found = new Float64Array(rows.length * columns.length * PIXELS);
+  let n = 0;
+  for (const row of rows)
+    for (const column of columns)
+      for (let y = 0; y < SIDE; y += 1)
+        for (let x = 0; x < SIDE; x += 1) {
+          found[n] = data[((row + y) * width + column + x) * stride + sample];
+          n += 1;
+        }
+  return found;
+}
+
+const range = (first, end, step) => {
+  const found = [];
+  for (let k = first; k < end; k += step) found.push(k);
+  return found;
+};
+
+function blocksOf(image, first, c) {
+  const [height, width] = [image.height - SIDE + 1, image.width - SIDE + 1];
+  const rows = range(first, height, SIDE);
+  const columns = range(first, width, SIDE);
+  const count = rows.length * columns.length;
+  if (count < c.FEWEST_BLOCKS) return [[], []];
+  const step = Math.max(1, Math.floor(Math.sqrt(Math.floor(count / c.MOST_BLOCKS))));
+  const every = (places) => places.filter((_, k) => k % step === 0);
+  return [every(rows), every(columns)];
+}
+
+/**
+ * Return the pixels of an image that are looked at, or null if it is smaller than a tile.
+ *
+ * An image has `data` with `stride` numbers for each pixel, of which the first `samples` count.
+ */
+export function glimpseOf(image, constants) {
+  const c = constants.spectrum;
+  if (Math.min(image.height, image.width) < SIDE) return null;
+  const [height, width] = [image.height - SIDE + 1, image.width - SIDE + 1];
+  const step = Math.ceil(Math.sqrt((height * width) / c.MOST_TILES)) | 1;
+  const rows = range(0, height, step);
+  const columns = range(0, width, step);
+  const on = blocksOf(image, 0, c);
+  const off = blocksOf(image, SIDE / 2, c);
+  const samples = range(0, image.samples, 1);
+  return {
+    tiles: samples.map((sample) => squaresOf(image, sample, rows, columns)),
+    places: [rows.length, columns.length],
+    reach: Math.ceil(SIDE / step),
+    blocks: [on, off].map((places) => samples.map((sample) => squaresOf(image, sample, ...places))),
+  };
+}
+
+function mixed(samples, weights) {
+  const total = new Float64Array(samples[0].length);
+  weights.forEach((weight, s) => {
+    if (weight) for (let k = 0; k < total.length; k += 1) total[k] += weight * samples[s][k];
+  });
+  return total;
+}
+
+/** Return in which tiles of a sample pixels are clipped to its smallest or largest value. */
+function clippedTiles(tiles, c) {
+  const found = new Array(tiles.length / PIXELS).fill(false);
+  for (const pick of [Math.min, Math.max]) {
+    const extreme = extremeOf(tiles, pick);
+    let all = 0;
+    const counts = found.map((_, n) => {
+      let count = 0;
+      for (let k = n * PIXELS; k < (n + 1) * PIXELS; k += 1) count += tiles[k] === extreme ? 1 : 0;
+      all += count;
+      return count;
+    });
+    if (all / tiles.length > c.CLIPPED_PART)
+      counts.forEach((count, n) => {
+        if (count / PIXELS > c.CLIPPED_PIXELS) found[n] = true;
+      });
+  }
+  return found;
+}
+
+function sparsity(blocks, middle, unit) {
+  const values = new Float32Array(blocks.length);
+  for (let k = 0; k < blocks.length; k += 1) values[k] = (blocks[k] - middle) / unit;
+  const coefficients = transformed(values);
+  const p = (k) => 1 - Math.cos((Math.PI * k) / SIDE);
+  const ratios = [];
+  for (let f = 0; f < PIXELS; f += 1) {
+    if (p(f >> 3) + p(f & 7) < 1) continue;
+    let [sum, squares] = [0, 0];
+    for (let k = f; k < coefficients.length; k += PIXELS) {
+      sum += Math.abs(coefficients[k]);
+      squares += coefficients[k] ** 2;
+    }
+    const count = coefficients.length / PIXELS;
+    if (sum > 0) ratios.push(Math.sqrt(squares / count) / (sum / count));
+  }
+  return ratios.length ? mean(ratios) : 1;
+}
+
+/** Return the tiles of a sum of the samples of a glimpse, or null if they are constant. */
+export function tilesOf(glimpse, weights, constants) {
+  const c = constants.spectrum;
+  const parts = range(0, weights.length, 1).filter((s) => weights[s]);
+  let spoiled = null;
+  if (parts.length > 1) {
+    const found = parts.map((s) => clippedTiles(glimpse.tiles[s], c));
+    spoiled = found[0].map((_, n) => found.some((part) => part[n]));
+  }
+  const values = mixed(glimpse.tiles, weights);
+  const count = values.length / PIXELS;
+  const middle = median(range(0, values.length, PIXELS).map((k) => values[k]));
+  let [smallest, largest] = [Infinity, -Infinity];
+  for (let k = 0; k < values.length; k += 1) {
+    values[k] -= middle;
+    smallest = Math.min(smallest, values[k]);
+    largest = Math.max(largest, values[k]);
+  }
+  if (smallest === largest) return null;
+  const span = 2 ** (Math.floor(Math.log2(largest - smallest)) + 1);
+  let sum = 0;
+  for (let k = 0; k < values.length; k += 1) sum += Math.abs(values[k] / span);
+  const typical = sum / values.length;
+  const small = new Float32Array(values.length);
+  for (let k = 0; k < values.length; k += 1) small[k] = values[k] / span / typical;
+  const clipped = [
+    [smallest, extremeOf(small, Math.min), -Infinity],
+    [largest, extremeOf(small, Math.max), Infinity],
+  ].map(([extreme, smallExtreme, outside]) => {
+    let there = 0;
+    for (const value of small) there += value === smallExtreme ? 1 : 0;
+    return there / small.length > c.CLIPPED_PART ? extreme / span / typical : outside;
+  });
+  const power = transformed(small);
+  const means = new Float64Array(count);
+  const energies = new Float64Array(count);
+  for (let n = 0; n < count; n += 1) {
+    means[n] = power[n * PIXELS] / SIDE;
+    power[n * PIXELS] = 0;
+    let total = 0;
+    for (let k = n * PIXELS; k < (n + 1) * PIXELS; k += 1) {
+      power[k] *= power[k];
+      total += power[k];
+    }
+    energies[n] = total / (PIXELS - 1);
+  }
+  const unit = typical * span;
+  const [on, off] = glimpse.blocks.map((blocks) => mixed(blocks, weights));
+  const compressed =
+    on.length > 0 &&
+    off.length > 0 &&
+    Math.log(sparsity(on, middle, unit) / sparsity(off, middle, unit)) > c.SPARSER;
+  const { places, reach } = glimpse;
+  return { power, means, energies, unit, clipped, compressed, spoiled, places, reach };
+}
+
+// ---- the noise in the flat parts ----
+
+const energyOf = (power) => power.reduce((sum, value) => sum + value, 0) / (PIXELS - 1);
+
+function meanOfNeighbours(values, [rows, columns], reach) {
+  const reflect = (k, size) => {
+    if (size === 1) return 0;
+    const period = 2 * (size - 1);
+    const at = ((k % period) + period) % period;
+    return at < size ? at : period - at;
+  };
+  return values.map((_, n) => {
+    const [y, x] = [Math.floor(n / columns), n % columns];
+    const at = (row, column) => values[reflect(row, rows) * columns + reflect(column, columns)];
+    return (at(y - reach, x) + at(y + reach, x) + at(y, x - reach) + at(y, x + reach)) / 4;
+  });
+}
+
+function measured(tiles, usable, c) {
+  const own = tiles.energies;
+  const known = Array.from(own, (energy, n) => (usable[n] ? energy : Infinity));
+  let around = meanOfNeighbours(known, tiles.places, tiles.reach).map((value, n) =>
+    usable[n] ? value : Infinity,
+  );
+  if (around.filter(Number.isFinite).length < c.FEWEST_CHOSEN) around = known;
+  const finite = range(0, own.length, 1).filter((n) => Number.isFinite(around[n]));
+  const wanted = Math.max(c.FEWEST_CHOSEN, Math.floor(c.CHOSEN_PART * own.length));
+  finite.sort((a, b) => around[a] - around[b]);
+  let chosen = finite.slice(0, wanted);
+  const limit = c.OUTLIER * median(chosen.map((n) => own[n]));
+  chosen = chosen.filter((n) => own[n] <= limit);
+  const power = new Float64Array(PIXELS);
+  for (const n of chosen)
+    for (let k = 0; k < PIXELS; k += 1) power[k] += tiles.power[n * PIXELS + k] / chosen.length;
+  const total = power.reduce((sum, value) => sum + value, 0);
+  const deviation = Math.sqrt(2 * power.reduce((sum, value) => sum + value ** 2, 0)) / total;
+  const energies = chosen.map((n) => own[n]);
+  const average = mean(energies);
+  const spread = Math.sqrt(mean(energies.map((energy) => (energy - average) ** 2))) / average;
+  return {
+    power,
+    unit: tiles.unit,
+    spread: spread / deviation,
+    structure: median(own.filter((_, n) => usable[n])) / energyOf(power),
+    compressed: tiles.compressed,
+    count: own.length / tiles.reach ** 2,
+    clipped: 0,
+  };
+}
+
+function measurement(tiles, c) {
+  const usable = Array.from(
+    tiles.energies,
+    (energy, n) => energy > (c.ROUNDING * tiles.means[n]) ** 2,
+  );
+  const total = usable.filter(Boolean).length;
+  if (!total) return null;
+  let found = measured(tiles, usable, c);
+  const without = (inside) => {
+    const left = inside.filter(Boolean).length;
+    return left < c.FEWEST_CHOSEN
+      ? null
+      : { ...measured(tiles, inside, c), clipped: 1 - left / total };
+  };
+  if (tiles.spoiled) {
+    const inside = usable.map((good, n) => good && !tiles.spoiled[n]);
+    if (inside.filter(Boolean).length < total) {
+      const again = without(inside);
+      if (again && energyOf(again.power) < c.CLIPPED_LOSS ** 2 * energyOf(found.power))
+        found = again;
+    }
+  } else if (tiles.clipped.some(Number.isFinite)) {
+    for (let round = 0; round < c.CLIPPED_ROUNDS; round += 1) {
+      const level = Math.sqrt(energyOf(found.power));
+      const reach = c.CLIPPED_REACH * level;
+      const [darkest, brightest] = tiles.clipped;
+      const again = without(
+        usable.map(
+          (good, n) =>
+            good && tiles.means[n] > darkest + reach && tiles.means[n] < brightest - reach,
+        ),
+      );
+      if (!again || Math.sqrt(energyOf(again.power)) > c.CLIPPED_LOSS * level) break;
+      found = again;
+    }
+  }
+  return found;
+}
+
+// ---- levels per scale ----
+
+const P = Array.from({ length: SIDE }, (_, k) => 1 - Math.cos((Math.PI * k) / SIDE));
+const TOTAL = Float64Array.from({ length: PIXELS }, (_, k) => P[k >> 3] + P[k & 7]);
+const PRODUCT = Float64Array.from({ length: PIXELS }, (_, k) => P[k >> 3] * P[k & 7]);
+
+function band(power, [low, high]) {
+  return mean(Array.from(power).filter((_, k) => TOTAL[k] >= low && TOTAL[k] < high));
+}
+
+/** Noise level as a function of the smoothing scale, piecewise linear in logarithms. */
+export class NoiseLevels {
+  constructor(scales, levels, deviation, doubtful, constants) {
+    Object.assign(this, { scales, levels, deviation, doubtful, constants });
+  }
+
+  get isWhite() {
+    return this.levels.every((level) => level === this.levels[0]);
+  }
+
+  /** The one noise level at which a model is evaluated. */
+  get effective() {
+    if (this.isWhite) return this.levels[0];
+    const { ONE_PIXEL, SLOWER_DECAY } = this.constants.levels;
+    const medium = this.at(ONE_PIXEL);
+    return medium * (medium / this.at(0)) ** SLOWER_DECAY;
+  }
+
+  /** Standard deviation of the noise, or the effective level if it is not known. */
+  get sigma() {
+    return this.deviation ?? this.effective;
+  }
+
+  at(scale) {
+    if (this.isWhite) return this.levels[0];
+    const { scales, levels } = this;
+    const last = scales.length - 1;
+    const place = Math.log(Math.min(Math.max(scale, scales[0]), scales[last]));
+    let k = 1;
+    while (k < last && Math.log(scales[k]) < place) k += 1;
+    const [x0, x1] = [Math.log(scales[k - 1]), Math.log(scales[k])];
+    const [y0, y1] = [Math.log(levels[k - 1]), Math.log(levels[k])];
+    return Math.exp(y0 + ((y1 - y0) * (place - x0)) / (x1 - x0));
+  }
+
+  relative(scale) {
+    return this.isWhite ? 1 : this.at(scale) / this.at(this.constants.levels.ONE_PIXEL);
+  }
+
+  times(factor) {
+    return new NoiseLevels(
+      this.scales,
+      this.levels.map((level) => level * factor),
+      this.deviation === null ? null : this.deviation * factor,
+      this.doubtful,
+      this.constants,
+    );
+  }
+}
+
+export const white = (level, constants, doubtful = false) =>
+  new NoiseLevels([1], [level], level, doubtful, constants);
+
+function withoutStructure(found, c) {
+  const { power } = found;
+  const rise =
+    Math.log(Math.max(band(power, c.MIDDLE), c.TINY) / Math.max(band(power, c.TOP), c.TINY)) / 2;
+  const share = Math.max(
+    ramp(found.spread, ...c.SPREAD_OF_STRUCTURE),
+    ramp(-rise, ...c.FLAT_AT_HIGH),
+  );
+  const lowest = band(power, c.LOW);
+  const raw = TOTAL.map((r) =>
+    r ? r ** -c.STRUCTURE_EXPONENT * Math.exp(-c.STRUCTURE_DECAY * r) : 0,
+  );
+  const unit = band(raw, c.LOW);
+  const floor = c.LEAST_NOISE * band(power, c.TOP);
+  const least = power.map((value) => Math.max(Math.min(value, floor), c.LEAST_PART * value));
+  let amount = 0;
+  let rest = power;
+  for (let round = 0; round < c.STRUCTURE_ROUNDS; round += 1) {
+    const present = amount;
+    rest = power.map((value, k) => Math.max(value - (present * raw[k]) / unit, least[k]));
+    const following = band(rest, c.NEXT);
+    const middle = band(rest, c.MIDDLE);
+    const noise = middle > 0 ? following * Math.max(following / middle, 1) : following;
+    amount = share * Math.max(lowest - noise, 0);
+  }
+  if (amount === 0) return power;
+  return power.map((value, k) =>
+    TOTAL[k] < c.LOW[1] ? value * ((lowest - amount) / lowest) : rest[k],
+  );
+}
+
+function compressedLevel(power, c) {
+  const [top, middle, lower] = [c.TOP, c.MIDDLE, c.NEXT].map((ends) => band(power, ends));
+  if (Math.min(top, middle, lower) === 0) return Math.sqrt(lower);
+  const toMiddle = Math.max(Math.log(middle / top) / 2, 0);
+  const toLower = Math.min(
+    Math.log(lower / middle) / 2,
+    c.COMPRESSED_LOWER_RISE + c.COMPRESSED_BEND * toMiddle,
+  );
+  const rise = c.COMPRESSED_LEVEL + c.COMPRESSED_BY_RISE * Math.min(toMiddle, 1);
+  return Math.sqrt(middle) * Math.exp(toLower + rise);
+}
+
+function correlatedShare(power, found, c) {
+  const bands = [c.TOP, c.MIDDLE, c.NEXT].map((ends) => band(power, ends));
+  if (Math.min(...bands) === 0) return 0;
+  const [toMiddle, toLower] = [
+    Math.log(bands[1] / bands[0]) / 2,
+    Math.log(bands[2] / bands[1]) / 2,
+  ];
+  if (toMiddle < 0) return ramp(-toMiddle, c.SHARPENED_FROM, c.SHARPENED_SURELY);
+  let evidence = toMiddle + c.LOWER_RISE * Math.min(toLower, toMiddle);
+  evidence -= c.DOUBT_BY_BEND * Math.max(toLower - toMiddle, 0);
+  evidence -= Math.max(c.DOUBT_BY_SIZE / Math.sqrt(found.count) - c.USUAL_DOUBT, 0);
+  evidence -= c.DOUBT_BY_STRUCTURE * Math.log(Math.max(found.structure, 1));
+  evidence -= c.DOUBT_BY_CLIPPING * found.clipped;
+  evidence -= c.DOUBT_BY_SPREAD * Math.max(found.spread - c.USUAL_SPREAD, 0);
+  return ramp(evidence, c.WHITE_UP_TO, c.CORRELATED_FROM);
+}
+
+function levelsOf(power, scales) {
+  const lowest = Math.min(...TOTAL.filter((r) => r > 0));
+  return scales.map((scale) => {
+    let [sum, weights] = [0, 0];
+    for (let k = 0; k < PIXELS; k += 1) {
+      const weight =
+        (2 * TOTAL[k] - PRODUCT[k]) * Math.exp(-2 * scale ** 2 * (TOTAL[k] - lowest));
+      sum += weight * power[k];
+      weights += weight;
+    }
+    return Math.sqrt(sum / weights);
+  });
+}
+
+/** Return the noise levels that the tiles of an image show. */
+export function noiseOf(tiles, constants) {
+  const c = constants.levels;
+  const found = tiles && measurement(tiles, constants.spectrum);
+  if (!found) return white(0, constants);
+  const power = withoutStructure(found, c);
+  const [middle, lower] = [band(found.power, c.MIDDLE), band(found.power, c.NEXT)];
+  const compressed =
+    found.compressed &&
+    middle > 0 &&
+    Math.log(Math.max(lower, c.TINY) / middle) / 2 < c.MOST_COMPRESSED_RISE;
+  const high = Array.from(power).filter((_, k) => TOTAL[k] >= c.WHITE_FROM);
+  const level = compressed ? compressedLevel(power, c) : Math.sqrt(mean(high));
+  const left = band(found.power, c.LOW) / Math.max(band(power, c.LOW), c.TINY);
+  const share = compressed ? 0 : correlatedShare(power, found, c);
+  const doubtful = left > c.MOSTLY_STRUCTURE || (found.spread > c.UNEVEN && !compressed);
+  if (level < c.ROUNDING) return white(0, constants);
+  if (share === 0) return white(level * found.unit, constants, doubtful);
+  const levels = levelsOf(power, c.SCALES).map(
+    (value) => level ** (1 - share) * Math.max(value, 1e-6 * level) ** share,
+  );
+  const others = Array.from(power).filter((_, k) => TOTAL[k] > 0);
+  const variance = level ** (2 - 2 * share) * mean(others) ** share;
+  return new NoiseLevels(c.SCALES, levels, Math.sqrt(variance), doubtful, constants).times(
+    found.unit,
+  );
+}
+
+/** Return the levels that samples share once each was divided by its effective level. */
+export function joinedLevels(found) {
+  const { constants } = found[0];
+  if (found.every((levels) => levels.isWhite)) return white(1, constants);
+  const rows = found.map((levels) => levels.times(1 / levels.effective));
+  const scales = constants.levels.SCALES;
+  const values = scales.map((scale) => Math.sqrt(mean(rows.map((row) => row.at(scale) ** 2))));
+  const joined = new NoiseLevels(scales, values, null, false, constants);
+  return joined.times(1 / joined.effective);
+}

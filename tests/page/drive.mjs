@@ -1,0 +1,261 @@
+// Drive the page in Chromium as a person would: node drive.mjs DIST SCENARIO ADDRESS ...
+// Prints what was seen as JSON, for tests/page/test_browser.py to judge.
+
+import { pathToFileURL } from "node:url";
+
+const [dist, scenario, address, ...given] = process.argv.slice(2);
+const { launch } = await import(pathToFileURL(`${dist}/../browser.mjs`));
+const PATIENCE = 120000;
+
+const browser = await launch();
+const errors = [];
+const requests = [];
+
+async function open(options = {}) {
+  const context = await browser.newContext({ acceptDownloads: true, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  page.on("pageerror", (error) => errors.push(String(error)));
+  page.on("console", (message) => {
+    if (message.type() === "error") errors.push(message.text());
+  });
+  page.on("request", (request) => requests.push(request.url()));
+  await page.goto(address);
+  await page.waitForSelector("body[data-ready]");
+  return page;
+}
+
+const results = async (page) => Number((await page.getAttribute("body", "data-done")) ?? 0);
+const text = (page, selector) => page.textContent(selector);
+
+/** Do something, and wait until it has led to a new result. */
+async function andWait(page, act) {
+  const before = await results(page);
+  await act();
+  await page.waitForFunction((n) => Number(document.body.dataset.done ?? 0) > n, before);
+}
+
+const choose = (page, file) => andWait(page, () => page.setInputFiles("#file", file));
+
+async function download(page, selector, target) {
+  const [file] = await Promise.all([page.waitForEvent("download"), page.click(selector)]);
+  await file.saveAs(target);
+  return file.suggestedFilename();
+}
+
+const facts = async (page) => ({
+  about: await text(page, "#about"),
+  sigma: await text(page, "#sigma-value"),
+  hint: await text(page, "#sigma-hint"),
+  command: await text(page, "#command"),
+  python: await text(page, "#python"),
+  status: await text(page, "#status"),
+  isolated: await page.evaluate(() => crossOriginIsolated),
+});
+
+const scenarios = {
+  // Open a file, take the settings as they are, or those given, and download the result.
+  async denoise(file, target, model = "", key = "", presses = "0", options = "{}") {
+    const page = await open(JSON.parse(options));
+    await choose(page, file);
+    if (model) await andWait(page, () => page.selectOption("#model", model));
+    if (key)
+      await andWait(page, async () => {
+        await page.focus("#sigma");
+        for (let k = 0; k < Number(presses); k += 1) await page.keyboard.press(key);
+      });
+    const seen = await facts(page);
+    return { ...seen, name: await download(page, "#download", target) };
+  },
+
+  // Add noise to a clean image, and download both.
+  async noise(file, noisy, target) {
+    const page = await open();
+    await choose(page, file);
+    await page.click("#try summary");
+    await andWait(page, () => page.locator("#added").fill("30"));
+    const psnr = await text(page, "#psnr");
+    const seen = await facts(page);
+    const name = await download(page, "#download-noisy", noisy);
+    await download(page, "#download", target);
+    await page.locator("#step").fill("0");
+    const atStart = await text(page, "#psnr");
+    return { ...seen, psnr, atStart, name };
+  },
+
+  // A photograph of many pixels: a part first, then everything, which is cancelled.
+  async large(file) {
+    const page = await open();
+    await choose(page, file);
+    const seen = await facts(page);
+    const button = await text(page, "#whole");
+    await page.click("#whole");
+    await page.waitForFunction(() => document.querySelector("#progress").value > 0);
+    const running = await text(page, "#status");
+    await page.click("#cancel");
+    await page.waitForFunction(() => document.querySelector("#status").textContent === "Cancelled.");
+    const hidden = await page.isHidden("#running");
+    // And everything goes on as before, elsewhere in the image.
+    await andWait(page, async () => {
+      await page.focus("#canvas");
+      for (let k = 0; k < 12; k += 1) await page.keyboard.press("ArrowRight");
+    });
+    await andWait(page, () => page.selectOption("#model", "pm"));
+    return { ...seen, button, running, hidden, after: await text(page, "#status") };
+  },
+
+  // Files that cannot be read, one after the other, and then one that can.
+  async refused(good, ...files) {
+    const page = await open();
+    const messages = [];
+    for (const file of files) {
+      await page.setInputFiles("#file", file);
+      const name = file.split("/").at(-1);
+      await page.waitForFunction(
+        (n) => document.querySelector("#message").textContent.toLowerCase().includes(n.toLowerCase()),
+        name,
+      );
+      messages.push(await text(page, "#message"));
+    }
+    await choose(page, good);
+    return { messages, hidden: await page.isHidden("#message") };
+  },
+
+  // All controls, on a sample.
+  async controls() {
+    const page = await open({ viewport: { width: 1200, height: 800 }, permissions: ["clipboard-read", "clipboard-write"] });
+    await page.waitForSelector("[data-sample]");
+    await andWait(page, () => page.click('[data-sample="clean.png"]'));
+    const picture = () =>
+      page.evaluate(
+        () =>
+          new Promise((resolve) => {
+            requestAnimationFrame(() =>
+              setTimeout(() => resolve(document.querySelector("#canvas").toDataURL()), 60),
+            );
+          }),
+      );
+    const changes = {};
+    const changed = async (name, act) => {
+      const before = await picture();
+      await act();
+      changes[name] = (await picture()) !== before;
+    };
+    await andWait(page, async () => {
+      await page.click("#try summary");
+      await page.locator("#added").fill("40");
+    });
+    await changed("divider", () => page.locator("#split").fill("20"));
+    const canvas = await page.locator("#canvas").boundingBox();
+    await changed("dragged divider", async () => {
+      await page.mouse.move(canvas.x + 0.2 * canvas.width, canvas.y + 100);
+      await page.mouse.down();
+      await page.mouse.move(canvas.x + 0.7 * canvas.width, canvas.y + 100, { steps: 3 });
+      await page.mouse.up();
+    });
+    const divider = await page.inputValue("#split");
+    for (const mode of ["after", "noise"])
+      await changed(mode, () => page.click(`input[value="${mode}"] + span`));
+    await page.click('input[value="after"] + span');
+    const steps = await page.getAttribute("#step", "max");
+    await changed("step", () => page.locator("#step").fill("1"));
+    const step = await text(page, "#step-value");
+    await page.locator("#step").fill(steps);
+    for (const id of ["zoom-in", "zoom-one", "zoom-out", "zoom-fit"])
+      await changed(id, () => page.click(`#${id}`));
+    await changed("wheel", async () => {
+      await page.mouse.move(canvas.x + 200, canvas.y + 200);
+      await page.mouse.wheel(0, -300);
+    });
+    await changed("drag", async () => {
+      await page.mouse.down();
+      await page.mouse.move(canvas.x + 260, canvas.y + 230, { steps: 3 });
+      await page.mouse.up();
+    });
+    await page.focus("#canvas");
+    for (const key of ["ArrowLeft", "+", "-", "0"])
+      await changed(`key ${key}`, () => page.keyboard.press(key));
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#why-rows tr");
+    const middle = await text(page, "#why-text");
+    await page.click("#canvas", { position: { x: 300, y: 200 } });
+    await page.waitForFunction(
+      (old) => document.querySelector("#why-text").textContent !== old,
+      middle,
+    );
+    const why = await text(page, "#why-text");
+    const scales = await page.locator("#why-rows tr").count();
+    await page.click("#compare summary");
+    await page.click("#compare-run");
+    await page.waitForFunction(() => document.querySelectorAll("#compared button").length === 8);
+    const compared = await page.locator("#compared button").allTextContents();
+    await page.waitForFunction(
+      () => document.querySelector("#status").textContent === "Compared all models.",
+    );
+    await andWait(page, () => page.click('#compared button:has-text("eed")'));
+    const model = await page.inputValue("#model");
+    await andWait(page, async () => {
+      await page.focus("#sigma");
+      await page.keyboard.press("ArrowRight");
+    });
+    const moved = await text(page, "#command");
+    await andWait(page, () => page.click("#sigma-auto"));
+    const back = await text(page, "#command");
+    const copied = {};
+    for (const id of ["command", "python"]) {
+      await page.click(`[data-copy="${id}"]`);
+      copied[id] = await page.evaluate(() => navigator.clipboard.readText());
+    }
+    const python = await text(page, "#python");
+    const unnamed = await page.evaluate(() =>
+      [...document.querySelectorAll("button, input, select, canvas, progress")]
+        .filter((element) => !element.closest("[hidden]"))
+        .filter((element) => {
+          const labels = [...(element.labels ?? [])].map((label) => label.textContent);
+          const name = element.ariaLabel ?? [element.textContent, ...labels].join(" ");
+          return !name.trim() && element.getAttribute("aria-hidden") !== "true";
+        })
+        .map((element) => element.outerHTML),
+    );
+    return { changes, divider, step, why, scales, compared, model, moved, back, copied, python, unnamed };
+  },
+
+  // Once it was there, the page needs no network.
+  async offline() {
+    const page = await open();
+    await page.evaluate(() => navigator.serviceWorker.ready);
+    await page.waitForFunction(() => navigator.serviceWorker.controller !== null);
+    await page.context().setOffline(true);
+    await page.reload();
+    await page.waitForSelector("[data-sample]");
+    await andWait(page, () => page.click('[data-sample="phantom.tif"]'));
+    return facts(page);
+  },
+
+  // A phone: nothing is wider than the screen, and touch works.
+  async phone() {
+    const page = await open({ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
+    await page.waitForSelector("[data-sample]");
+    const width = () => page.evaluate(() => document.documentElement.scrollWidth);
+    const start = await width();
+    await andWait(page, () => page.tap('[data-sample="fibres.tif"]'));
+    const loaded = await width();
+    await page.tap("#canvas", { position: { x: 100, y: 150 } });
+    await page.waitForSelector("#why-rows tr");
+    const targets = await page.evaluate(() =>
+      [...document.querySelectorAll("button, .button, select, summary")]
+        .filter((element) => element.offsetParent)
+        .map((element) => [element.textContent.slice(0, 20), element.getBoundingClientRect().height])
+        .filter(([, height]) => height < 24),
+    );
+    return { start, loaded, targets };
+  },
+};
+
+try {
+  const seen = await scenarios[scenario](...given);
+  const elsewhere = requests.filter((url) => !url.startsWith(address) && !/^(blob|data):/.test(url));
+  console.log(JSON.stringify({ ...seen, errors, elsewhere }));
+} finally {
+  await browser.close();
+}
