@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTHONS ?=
 MATRIX_ARGS ?=
 
-.PHONY: help demo quick test thorough shapes lint format dist matrix clean
+.PHONY: help demo quick test thorough shapes lint format docs napari dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -40,6 +40,12 @@ format: $(VENV)/installed-dev  ## apply ruff's fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: $(VENV)/installed-docs  ## build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -j auto -d docs/_build/doctrees docs docs/_build/html $(SPHINX_ARGS)
+
+napari: $(VENV)/installed-napari  ## install napari and Qt, and draw the pictures of the plugin
+	$(BIN)/python tools/napari_pictures.py docs/images
+
 dist: $(VENV)/installed-release  ## build sdist and wheels, and try them in empty environments
 	$(BIN)/python tools/dist.py $(PYTHONS)
 
@@ -61,6 +67,15 @@ $(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/installed
 
+$(VENV)/installed-docs: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
+	@touch $@ $(VENV)/installed
+
+# napari and a binding of Qt, with which `make test` tries the plugin.
+$(VENV)/installed-napari: $(VENV)/installed-dev
+	$(PIP) install --constraint constraints.txt --editable '.[test-napari]'
+	@touch $@
+
 # The group `release` of pyproject.toml, for any version of pip.
 $(VENV)/installed-release: $(VENV)/created pyproject.toml
 	$(BIN)/python -c 'import tomllib; file = open("pyproject.toml", "rb"); print(*tomllib.load(file)["dependency-groups"]["release"], sep="\n")' > $(VENV)/release.txt
@@ -68,4 +83,4 @@ $(VENV)/installed-release: $(VENV)/created pyproject.toml
 	@touch $@
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist docs/_build docs/gallery/built docs/api/generated

@@ -177,6 +177,11 @@ _NAMES = {
 _LETTERS = {name: letter for letter, names in _NAMES.items() for name in names}
 
 
+def letters_of(names: Sequence[Any]) -> list[str | None]:
+    """Return the letter of each axis by its name, or None if it is not a common one."""
+    return [_LETTERS.get(str(name).lower()) for name in names]
+
+
 def _plane_names(names: Sequence[Any]) -> tuple[Any, Any]:
     """Return the names of rows and columns, or the last two."""
     by_letter = {_LETTERS.get(str(name).lower()): name for name in names}
@@ -224,7 +229,7 @@ def _xarray(image: Any) -> Container:
             f"kwargs={{'sigma': ..., 'data_range': ...}}, template={what}). With sigma and "
             "data_range all blocks are treated alike"
         )
-    letters = [_LETTERS.get(str(name).lower()) for name in image.dims]
+    letters = letters_of(image.dims)
     axes = None if None in letters else "".join(filter(None, letters))
 
     def wrapped(result: NDArray[Any]) -> Any:

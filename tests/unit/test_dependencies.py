@@ -48,6 +48,7 @@ _EXTRAS_OF_USERS = {
     "zarr",
     "heic",
     "arrays",
+    "napari",
 }
 
 

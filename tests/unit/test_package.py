@@ -163,6 +163,7 @@ HEAVY = {
     *("torch", "matplotlib", "skimage", "dask"),
     *("typer", "click", "rich"),
     *("PIL", "tifffile", "imagecodecs", "nibabel", "pydicom", "zarr"),
+    *("napari", "magicgui", "qtpy"),
 }
 """Packages that must not be imported by users of ``denoise`` on arrays."""
 
@@ -219,6 +220,7 @@ io: spacing bounded image access registry masks formats.exif formats.ome_xml for
 viz: metrics sheet view notebook_figure drawing comparison orthogonal comparison_figure demo \
      explanation explanation_figure figures __init__
 xarray
+napari: layers job code samples panel __init__
 learning: download images parameters tangents compiled native descent fit evaluation recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
