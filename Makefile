@@ -67,13 +67,15 @@ $(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/installed
 
-$(VENV)/installed-docs: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
-	$(PIP) install --constraint constraints.txt --editable '.[docs]'
-	@touch $@ $(VENV)/installed
+$(VENV)/installed-docs: $(VENV)/installed tools/requirements.py
+	$(BIN)/python tools/requirements.py docs > $(VENV)/docs.txt
+	$(PIP) install --constraint constraints.txt --requirement $(VENV)/docs.txt
+	@touch $@
 
 # napari and a binding of Qt, with which `make test` tries the plugin.
-$(VENV)/installed-napari: $(VENV)/installed-dev
-	$(PIP) install --constraint constraints.txt --editable '.[test-napari]'
+$(VENV)/installed-napari: $(VENV)/installed tools/requirements.py
+	$(BIN)/python tools/requirements.py test-napari > $(VENV)/napari.txt
+	$(PIP) install --constraint constraints.txt --requirement $(VENV)/napari.txt
 	@touch $@
 
 # The group `release` of pyproject.toml, for any version of pip.

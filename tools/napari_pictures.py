@@ -55,7 +55,7 @@ def draw(folder: Path) -> None:
     viewer = napari.Viewer(show=True)
     viewer.window.resize(*_SIZE)
     (layer,) = viewer.open_sample("integrodiff", "cells")
-    _, panel = viewer.window.add_plugin_dock_widget("integrodiff", "Denoise (integrodiff)")
+    _, panel = viewer.window.add_plugin_dock_widget("integrodiff", "Denoise")
 
     def wait() -> None:
         until = time.monotonic() + 300
@@ -69,7 +69,8 @@ def draw(folder: Path) -> None:
     panel.start.native.click()
     wait()
     # Before and after beside each other.
-    viewer.grid.enabled = True
+    grid = viewer.canvas.grid if hasattr(viewer, "canvas") else viewer.grid
+    grid.shape, grid.enabled = (2, 2), True
     viewer.layers["cells, noise 20 denoised, removed noise"].visible = True
     viewer.dims.set_point(0, 12 * layer.scale[0])
     viewer.reset_view()

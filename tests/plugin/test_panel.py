@@ -1,11 +1,12 @@
-"""The plugin in a real viewer, without a screen; skipped where napari or Qt are absent."""
+"""The panel of the plugin, without a screen; skipped where napari or Qt are absent."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +14,48 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-pytest.importorskip("napari", reason="napari is not installed: pip install '.[test-napari]'")
-pytest.importorskip("pytestqt", reason="pytest-qt is not installed: pip install '.[test-napari]'")
+MISSING = [name for name in ("napari", "pytestqt") if importlib.util.find_spec(name) is None]
 if not any(importlib.util.find_spec(name) for name in ("PySide6", "PyQt6")):
-    pytest.skip("no binding of Qt: pip install '.[test-napari]'", allow_module_level=True)
+    MISSING.append("PySide6 or PyQt6")
+if MISSING:
+    reason = f"not installed: {', '.join(MISSING)}; pip install '.[test-napari]'"
+    pytest.skip(reason, allow_module_level=True)
 
-import integrodiff
+import integrodiff  # noqa: E402 - what is missing is said first
 
 pytestmark = [
     pytest.mark.slow,
-    # Of napari and its dependencies, while a viewer is made and closed.
+    # Of napari and its dependencies.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.xdist_group("napari"),
 ]
 
 
 @pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A viewer, which takes seconds to be made."""
+def napari(tmp_path_factory: pytest.TempPathFactory) -> Any:
     os.environ["NAPARI_CONFIG"] = str(tmp_path_factory.mktemp("napari") / "settings.yaml")
-    import napari
-
-    viewer = napari.Viewer(show=False)
-    yield viewer
-    viewer.close()
-
-
-@pytest.fixture
-def viewer(qapp: Any, window: Any) -> Iterator[Any]:
-    window.layers.clear()
-    window.dims.ndisplay = 2
-    yield window
-    window.layers.clear()
-    window.window.remove_dock_widget("all")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of napari and its dependencies, while they are imported
+        import napari.components
+        import napari.qt.threading
+    return napari
 
 
 @pytest.fixture
-def panel_for(viewer: Any) -> Callable[[], Any]:
-    """Return a function that opens the panel as napari does, by the manifest."""
+def viewer(qapp: Any, napari: Any) -> Any:
+    """A viewer without its canvas, which would need OpenGL; test_window.py has a whole one."""
+    return napari.components.ViewerModel()
+
+
+@pytest.fixture
+def panel_for(viewer: Any, qtbot: Any) -> Callable[[], Any]:
+    """Return a function that opens the panel."""
 
     def opened() -> Any:
-        _, widget = viewer.window.add_plugin_dock_widget("integrodiff", "Denoise (integrodiff)")
-        return widget
+        from integrodiff.napari.panel import DenoisePanel
+
+        panel = DenoisePanel(viewer)
+        qtbot.addWidget(panel.native)
+        return panel
 
     return opened
 
@@ -84,7 +84,7 @@ def execute(code: str, viewer: Any) -> dict[str, Any]:
     return names
 
 
-def test_manifest_is_valid() -> None:
+def test_manifest_is_valid(napari: Any) -> None:
     from npe2 import PluginManager, PluginManifest
 
     path = Path(integrodiff.__file__).parent / "napari" / "napari.yaml"
@@ -187,10 +187,11 @@ def test_volume_takes_axes_and_spacing_of_the_layer(
     result = viewer.layers["volume denoised"]
     expected = integrodiff.denoise(volume, 12, axes="ZYX", spacing=(1.3, 1, 1))
     np.testing.assert_array_equal(result.data, expected)
-    np.testing.assert_array_equal(execute(panel.copy_code(), viewer)["result"], expected)
     assert "spacing 1.3 : 1 : 1" in panel.message
+    code = panel.copy_code()
     panel.axes.value = "TYX"
     run(qtbot, panel)
+    np.testing.assert_array_equal(execute(code, viewer)["result"], expected)
     expected = integrodiff.denoise(volume, 12, axes="TYX")
     np.testing.assert_array_equal(viewer.layers["volume denoised [1]"].data, expected)
 
@@ -298,7 +299,7 @@ def test_masks_and_nan(viewer: Any, panel_for: Callable[[], Any], qtbot: Any) ->
     panel.sigma.value = "12"
     code = panel.copy_code()
     run(qtbot, panel)
-    assert "invalid: not finite, mask" in panel.message
+    assert "invalid: mask, NaN or infinite" in panel.message
     result = viewer.layers["holes denoised"].data
     np.testing.assert_array_equal(result, integrodiff.denoise(image, 12, mask=valid != 0))
     np.testing.assert_array_equal(result[60:], image[60:])

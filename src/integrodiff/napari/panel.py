@@ -80,7 +80,7 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
         self._viewer = napari_viewer
         self._run: _Run | None = None
         self.message = ""
-        self.layer = ComboBox(label="layer", choices=self._images, nullable=True)
+        self.layer = ComboBox(label="layer", choices=self._images)
         self.axes = ComboBox(label="axes", choices=self._axes_choices)
         self.use_scale = CheckBox(text="spacing from the layer's scale", value=True)
         self.geometry = Label(value="")
@@ -164,8 +164,11 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
 
     def _layers_changed(self, _: Any = None) -> None:
         """Offer the layers that there are now; keep what was chosen."""
+        before = self.layer.value
         self.layer.reset_choices()
         self.mask.reset_choices()
+        if self.layer.value is not before:
+            self._layer_changed()
 
     def _layer_changed(self, _: Any = None) -> None:
         self.axes.reset_choices()
@@ -379,7 +382,7 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
     def _say(self, *messages: str) -> None:
         """Show messages below each other."""
         self.message = "\n".join(messages)
-        self.status.value = "<br>".join(escape(message) for message in ("", *messages))
+        self.status.value = "<qt>" + "<br>".join(map(escape, messages)) + "</qt>"
 
     def _finish(self, *messages: str, done: bool = False) -> None:
         """Make ready for the next run."""
