@@ -55,7 +55,8 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,
     "write_computation_times": False,
     "show_signature": False,
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("matplotlib", "gallery_figures.scrape"),
+    "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "nested_sections": False,
     "copyfile_regex": r"",
@@ -82,7 +83,5 @@ html_theme_options = {
 html_sidebars = {"index": []}
 
 # The page in the browser is part of the site where `make page` has built it.
-PAGE = HERE.parent / "page" / "dist"
-html_extra_path = []
-if PAGE.is_dir():
+if (HERE.parent / "page" / "dist").is_dir():
     tags.add("live_demo")  # type: ignore[name-defined]  # noqa: F821 - defined by Sphinx

@@ -47,7 +47,7 @@ def rewritten(text: str, folder: str) -> str:
         place = posixpath.normpath(posixpath.join(folder, path))
         if place in INCLUDED:
             return f"[{words}](/{INCLUDED[place]}.md{anchor})"
-        if place.startswith("docs/") and place.endswith(".md"):
+        if place.startswith("docs/") and place.endswith((".md", ".rst")):
             return f"[{words}](/{place.removeprefix('docs/')}{anchor})"
         if (ROOT / place).is_file():
             plain = words.replace("`", "")
