@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTHONS ?=
 MATRIX_ARGS ?=
 
-.PHONY: help demo page quick test thorough shapes lint format dist matrix clean
+.PHONY: help demo page quick test thorough shapes lint format docs napari dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -43,6 +43,12 @@ format: $(VENV)/installed-dev  ## apply ruff's fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: $(VENV)/installed-docs  ## build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -j auto -d docs/_build/doctrees docs docs/_build/html $(SPHINX_ARGS)
+
+napari: $(VENV)/installed-napari  ## install napari and Qt, and draw the pictures of the plugin
+	$(BIN)/python tools/napari_pictures.py docs/images
+
 dist: $(VENV)/installed-release  ## build sdist and wheels, and try them in empty environments
 	$(BIN)/python tools/dist.py $(PYTHONS)
 
@@ -69,6 +75,17 @@ $(VENV)/installed-page: $(VENV)/installed constraints.txt
 	$(PIP) install --constraint constraints.txt ziglang
 	@touch $@
 
+$(VENV)/installed-docs: $(VENV)/installed tools/requirements.py
+	$(BIN)/python tools/requirements.py docs > $(VENV)/docs.txt
+	$(PIP) install --constraint constraints.txt --requirement $(VENV)/docs.txt
+	@touch $@
+
+# napari and a binding of Qt, with which `make test` tries the plugin.
+$(VENV)/installed-napari: $(VENV)/installed tools/requirements.py
+	$(BIN)/python tools/requirements.py test-napari > $(VENV)/napari.txt
+	$(PIP) install --constraint constraints.txt --requirement $(VENV)/napari.txt
+	@touch $@
+
 # The group `release` of pyproject.toml, for any version of pip.
 $(VENV)/installed-release: $(VENV)/created pyproject.toml
 	$(BIN)/python -c 'import tomllib; file = open("pyproject.toml", "rb"); print(*tomllib.load(file)["dependency-groups"]["release"], sep="\n")' > $(VENV)/release.txt
@@ -76,4 +93,5 @@ $(VENV)/installed-release: $(VENV)/created pyproject.toml
 	@touch $@
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist page/dist page/node_modules
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist page/dist page/node_modules \
+	  docs/_build docs/gallery/built docs/api/generated

@@ -213,6 +213,11 @@ _NAMES = {
 _LETTERS = {name: letter for letter, names in _NAMES.items() for name in names}
 
 
+def letters_of(names: Sequence[Any]) -> list[str | None]:
+    """Return the letter of each axis by its name, or None if it is not a common one."""
+    return [_LETTERS.get(str(name).lower()) for name in names]
+
+
 _EVEN = 1e-2
 """Relative difference of distances up to which coordinates are evenly spaced."""
 
@@ -245,7 +250,7 @@ def _xarray(image: Any) -> Container:
             "an array in chunks is computed block by block: call denoise(image.compute(), ...), "
             "or, to stay lazy, image.copy(data=integrodiff.dask.denoise(image.data, ..., axes=...))"
         )
-    letters = [_LETTERS.get(str(name).lower()) for name in image.dims]
+    letters = letters_of(image.dims)
     axes = None if None in letters else "".join(filter(None, letters))
 
     def wrapped(result: NDArray[Any]) -> Any:

@@ -45,6 +45,18 @@ class Step:
     plane : int
         Index of the plane that was advanced, from zero; of a volume or a block of it, that of its
         first slice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import Step, denoise
+    >>> noisy = np.random.default_rng(0).normal(100, 20, (32, 32))
+    >>> deviations = []
+    >>> def watch(step: Step) -> None:
+    ...     deviations.append(float(step.image().std()))
+    >>> result = denoise(noisy, sigma=20, model="iad", callback=watch)
+    >>> len(deviations), deviations[0] > deviations[-1]
+    (10, True)
     """
 
     number: int

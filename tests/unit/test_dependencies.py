@@ -49,6 +49,7 @@ _EXTRAS_OF_USERS = {
     "heic",
     "arrays",
     "dask",
+    "napari",
 }
 
 

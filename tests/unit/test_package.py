@@ -163,6 +163,7 @@ HEAVY = {
     *("torch", "matplotlib", "skimage", "dask"),
     *("typer", "click", "rich"),
     *("PIL", "tifffile", "imagecodecs", "nibabel", "pydicom", "zarr"),
+    *("napari", "magicgui", "qtpy"),
 }
 """Packages that must not be imported by users of ``denoise`` on arrays."""
 
@@ -224,6 +225,7 @@ viz: metrics sheet view notebook_figure drawing comparison orthogonal comparison
      explanation explanation_figure figures __init__
 xarray
 nn: volumes laws diffusion stages __init__
+napari: layers job code samples panel __init__
 learning: download images parameters tangents cluster compiled native descent fit evaluation \
           recipes \
           __init__

@@ -70,6 +70,16 @@ class Model(ABC):
 
     Models are immutable and hold parameters alone. Noise levels and grey values are on the scale
     [0, 255] throughout; :func:`integrodiff.denoise` maps other images to it.
+
+    Examples
+    --------
+    >>> from integrodiff import Model, load_model
+    >>> model = load_model("iad")
+    >>> isinstance(model, Model)
+    True
+    >>> evolution = model.evolution(sigma=25)
+    >>> evolution.tau <= model.stable_step(sigma=25)
+    True
     """
 
     provenance: Mapping[str, Any]

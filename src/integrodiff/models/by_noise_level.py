@@ -34,6 +34,15 @@ class ByNoiseLevel(Model):
         One for each level, of the same class and with the same settings.
     provenance : mapping
         Where the parameters come from; no part of the model's identity.
+
+    Examples
+    --------
+    >>> from integrodiff import ByNoiseLevel, PeronaMalik
+    >>> low, high = PeronaMalik(tau=0.2, contrast=2.0), PeronaMalik(tau=0.2, contrast=8.0)
+    >>> model = ByNoiseLevel(levels=(10, 40), models=(low, high))
+    >>> (term,) = model.evolution(sigma=20).schedule[0]
+    >>> round(term.diffusivity.contrasts[0], 6)  # halfway on logarithmic scales
+    4.0
     """
 
     levels: tuple[float, ...]

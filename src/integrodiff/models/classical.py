@@ -26,6 +26,13 @@ class PeronaMalik(ExplicitModel):
     ----------
     .. [1] P. Perona, J. Malik, "Scale space and edge detection using anisotropic diffusion",
            IEEE Transactions on Pattern Analysis and Machine Intelligence 12(7), 1990.
+
+    Examples
+    --------
+    >>> from integrodiff import PeronaMalik
+    >>> model = PeronaMalik(tau=0.2, contrast=4.0)
+    >>> model.tau <= model.stable_step(sigma=25)
+    True
     """
 
     kind = "perona-malik"
@@ -60,6 +67,16 @@ class EED(ExplicitModel):
     ----------
     .. [1] J. Weickert, "Theoretical foundations of anisotropic diffusion in image processing",
            Computing Supplement 11, 1996.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import EED, denoise
+    >>> model = EED(tau=0.2, contrast=2.0, scale=1.5)
+    >>> noisy = np.random.default_rng(0).normal(100, 20, (32, 32))
+    >>> result = denoise(noisy, sigma=20, model=model, data_range=255)
+    >>> bool(result.std() < noisy.std())
+    True
     """
 
     kind = "eed"

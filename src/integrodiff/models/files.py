@@ -62,6 +62,12 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
     ------
     ModelFileError
         If the file is not a valid model.
+
+    Examples
+    --------
+    >>> from integrodiff import load_model
+    >>> load_model("iad").steps
+    10
     """
     shipped = (*MODEL_NAMES, *VOLUME_MODELS.values(), *RESEARCH_MODELS)
     if isinstance(name_or_path, str) and name_or_path in shipped:
@@ -99,7 +105,19 @@ def _require_size(size: int) -> None:
 
 
 def save_model(model: Model, path: str | PathLike[str]) -> None:
-    """Write a model to a JSON file, replacing one of that name only when all is written."""
+    """Write a model to a JSON file, replacing one of that name only when all is written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from integrodiff import load_model, save_model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "mine.json"
+    ...     save_model(load_model("iad"), path)
+    ...     load_model(path) == load_model("iad")
+    True
+    """
     with atomic_write(Path(path), overwrite=True) as temporary:
         temporary.write_text(model_to_json(model), encoding="utf-8")
 

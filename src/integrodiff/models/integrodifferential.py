@@ -78,6 +78,13 @@ class IID(_Integrodifferential):
     ----------
     .. [1] T. Alt, J. Weickert, "Learning integrodifferential models for image denoising",
            IEEE International Conference on Acoustics, Speech and Signal Processing, 2021.
+
+    Examples
+    --------
+    >>> from integrodiff import IID, ReducedLaw
+    >>> model = IID(tau=0.2, law=ReducedLaw(alpha=0.1, beta=0.5, lambda_0=0.1))
+    >>> model.evolution(sigma=25).steps
+    10
     """
 
     kind = "iid"
@@ -105,6 +112,14 @@ class IAD(_Integrodifferential):
     ----------
     .. [1] T. Alt, J. Weickert, "Learning integrodifferential models for image denoising",
            IEEE International Conference on Acoustics, Speech and Signal Processing, 2021.
+
+    Examples
+    --------
+    >>> from integrodiff import IAD, ReducedLaw, ScaleGrid
+    >>> law = ReducedLaw(alpha=0.1, beta=0.5, lambda_0=0.1)
+    >>> model = IAD(tau=0.2, law=law, scales=ScaleGrid(count=4, largest=3.0))
+    >>> len(model.evolution(sigma=25).scales)
+    4
     """
 
     kind = "iad"

@@ -52,6 +52,15 @@ class ScaleGrid:
         the scales (half the distance of its two neighbours). ``variance`` integrates over the
         variance of the Gaussians instead, :math:`w_i \approx \rho_i\, d\rho_i`. ``none`` gives
         all scales weight 1. A single scale always has weight 1.
+
+    Examples
+    --------
+    >>> from integrodiff import ScaleGrid
+    >>> grid = ScaleGrid(count=3, smallest=0.5, largest=2.0)
+    >>> [round(scale, 6) for scale in grid.scales]
+    [0.5, 1.0, 2.0]
+    >>> grid.quadrature_weights
+    (0.5, 0.75, 1.0)
     """
 
     count: int = 8
@@ -125,6 +134,13 @@ class FullLaw(Described):
     r"""Free weights :math:`\gamma_i` and contrasts :math:`\lambda_i`, one of each per scale.
 
     They hold for one noise level; :class:`integrodiff.ByNoiseLevel` joins several.
+
+    Examples
+    --------
+    >>> from integrodiff import FullLaw
+    >>> law = FullLaw(gammas=(1.0, 0.5), lambdas=(3.0, 1.5))
+    >>> law.values((0.5, 2.0), sigma=25).lambdas
+    (3.0, 1.5)
     """
 
     gammas: tuple[float, ...] = field(metadata=parameter(each_nonnegative))
@@ -166,6 +182,14 @@ class ReducedLaw(Described):
         \lambda(\rho, s) = \frac{\lambda_0\, s}{1 + \beta \rho^2}
 
     These are eqs. (10) and (11) of the paper.
+
+    Examples
+    --------
+    >>> from integrodiff import ReducedLaw
+    >>> law = ReducedLaw(alpha=0.0, beta=1.0, lambda_0=0.1)
+    >>> gammas, lambdas = law.values((0.0, 1.0), sigma=30)
+    >>> [round(float(contrast), 6) for contrast in lambdas]
+    [3.0, 1.5]
     """
 
     alpha: float = field(metadata=parameter(nonnegative_number))

@@ -163,6 +163,16 @@ def estimate_poisson_gaussian(
     -----
     Patches are sorted by their mean into eight classes. The variance of the noise in each class
     is estimated as in :func:`estimate_sigma`, and a line is fitted by robust least squares.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import estimate_poisson_gaussian
+    >>> light = np.repeat([20, 200, 60, 120], 64)[:, None] * np.ones(256)
+    >>> raw = 100 + 2 * np.random.default_rng(0).poisson(light)
+    >>> found = estimate_poisson_gaussian(raw, offset=100)
+    >>> bool(abs(found.gain - 2) < 0.2)
+    True
     """
     array, valid = _checked(image, channel_axis, mask)
     channels = [array] if channel_axis is None else list(np.moveaxis(array, channel_axis, 0))

@@ -58,6 +58,18 @@ class PoissonGaussian:
         Grey value without light.
     readout : float
         Standard deviation of the noise without light, in grey levels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import PoissonGaussian, denoise
+    >>> camera = PoissonGaussian(gain=2, offset=100, readout=6)
+    >>> float(camera.variance(np.array(200.0)))  # gain * (200 - offset) + readout**2
+    236.0
+    >>> raw = 100 + 2 * np.random.default_rng(0).poisson(50, (64, 64))
+    >>> result = denoise(raw, noise=camera, as_float=True)
+    >>> bool(abs(result.mean() - 200) < 1)
+    True
     """
 
     gain: float = 1.0
@@ -105,6 +117,16 @@ class UnknownDetector:
     ----------
     offset : float, optional
         Grey value without light, if it is known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import UnknownDetector, denoise
+    >>> light = np.repeat([20, 200, 60, 120], 32)[:, None] * np.ones(128)
+    >>> raw = 100 + 2 * np.random.default_rng(0).poisson(light)
+    >>> result = denoise(raw, noise=UnknownDetector(offset=100), as_float=True)
+    >>> result.shape
+    (128, 128)
     """
 
     offset: float | None = None

@@ -96,6 +96,15 @@ def compare(
         If Matplotlib is not installed.
     TypeError, ValueError
         If an argument is invalid; the message says what was expected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import compare, denoise
+    >>> noisy = np.random.default_rng(0).normal(100, 20, (64, 64))
+    >>> figure = compare(noisy, denoise(noisy, sigma=20))
+    >>> len(figure.axes) > 0
+    True
     """
     require_matplotlib()
     from integrodiff.viz.comparison_figure import draw
@@ -172,6 +181,16 @@ def explain(
         If Matplotlib is not installed.
     TypeError, ValueError
         If an argument is invalid; the message says what was expected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from integrodiff import explain
+    >>> image = np.repeat([60.0, 180.0], 32)[:, None] * np.ones(64)
+    >>> noisy = image + np.random.default_rng(0).normal(0, 20, image.shape)
+    >>> figure = explain(noisy, sigma=20)
+    >>> len(figure.axes) > 0
+    True
     """
     require_matplotlib()
     from integrodiff.viz.explanation_figure import draw
