@@ -297,6 +297,7 @@ def main(words: list[str] | None = None) -> None:
         for name, value in vars(arguments).items()
         if name not in ("output", "data", "rounds", "table", "processes")
     }
+    task["start"] = Path(arguments.start).stem
     began = time.perf_counter()
 
     def keep() -> None:

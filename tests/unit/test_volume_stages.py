@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from integrodiff.stages.diffusion_tensor import volume_diffusion_tensor
 from integrodiff.stages.domain import Domain
 from integrodiff.stages.eigenframe import eigenframe
 from integrodiff.stages.haar_volume import volume_adjoint, volume_coefficients, volume_flux
+from integrodiff.stages.thick_slices import for_spacing, noise_in_tensor
 
 Floats = NDArray[np.floating[Any]]
 
@@ -279,3 +280,57 @@ def test_the_bound_on_masks(theta: float) -> None:
         values = np.linalg.eigvalsh(matrix.reshape(size, size))
         assert values[0] > -1e-12
         assert values[-1] <= 2 / stable_step_on_masks(evolution) + 1e-12
+
+
+# ---- thick slices ----
+
+
+def test_noise_in_the_structure_tensor() -> None:
+    """Against the mean over volumes of noise."""
+    scales, weights, twists = (0.3, 0.8), (0.7, 1.5), (0.4, 0.0, 0.2)
+    spacing = (2.0, 1.0, 1.3)
+    operator = VolumeGradient(0.15, spacing, units=(1.0, 1.0, 1.0), twists=twists)
+    coupling = Coupling(weights=weights)
+    noise = np.random.default_rng(0).normal(size=(1, 60, 60, 60))
+    parts = {i: operator.forward(blur(noise, s, spacing=spacing)) for i, s in enumerate(scales)}
+    found = coupling.summed(operator, parts)
+    inner = (..., slice(8, -8), slice(8, -8), slice(8, -8))
+    measured = [float(entry[inner].mean()) for entry in (found.zz, found.yy, found.xx)]
+    expected = noise_in_tensor(scales, weights, spacing, twists)
+    np.testing.assert_allclose(measured, expected, rtol=0.03)
+
+
+def test_numbers_follow_the_spacing() -> None:
+    model: Any = load_model("iad-plus-volume")
+    equal = model.evolution(20.0, None, (1.0, 1.0, 1.0))
+    assert for_spacing(equal) is equal
+    factors = []
+    for distance in (1.001, 2.0, 20.0):
+        spacing = (1.0, distance, 1.0)
+        evolution = model.evolution(20.0, None, spacing)
+        assert evolution.tau <= stable_step(model.evolution(20.0).in_volume(spacing))
+        (term,) = evolution.schedule[-1]
+        np.testing.assert_allclose(term.derivatives.twists[::2], 0, atol=1e-15)
+        factors.append([n / d for n, d in zip(term.derivatives.units, spacing, strict=True)])
+        np.testing.assert_allclose(factors[-1], factors[-1][0])
+    assert 1 < factors[0][0] < 1.001 < factors[1][0] < factors[2][0] < 2
+
+
+def test_equal_slices_are_images_with_contrasts_for_the_spacing() -> None:
+    model: Any = replace(load_model("iad-plus-volume"), steps=2, tau=0.2)
+    image = np.random.default_rng(0).normal(100, 30, (1, 1, 9, 11))
+    volume = np.repeat(image, 4, axis=1)
+    evolution = model.evolution(20.0, None, (3.0, 1.0, 1.0))
+    found = evolve(volume, evolution)
+
+    def changed(flat: Term, term: Term) -> Term:
+        factor = cast(Any, term.derivatives).units[2]
+        contrasts = tuple(factor * contrast for contrast in flat.diffusivity.contrasts)
+        return replace(flat, diffusivity=Exponential(contrasts=contrasts))
+
+    flat = model.evolution(20.0)
+    pairs = zip(flat.schedule, evolution.schedule, strict=True)
+    flat = replace(flat, schedule=tuple((changed(a, b),) for (a,), (b,) in pairs))
+    expected = evolve(image[:, 0], flat)
+    for n in range(4):
+        np.testing.assert_allclose(found[:, n], expected, rtol=0, atol=1e-9)

@@ -69,8 +69,15 @@ def test_one_slice_is_an_image() -> None:
 
 def test_equal_slices_give_the_image_in_every_slice() -> None:
     image = scene((1, 20, 24))[0]
-    expected = denoise(image, 15, **FLAT)
-    found = denoise(np.stack([image] * 4), 15, spacing=(3, 1, 1), **COMMON)
+    slow = replace(QUICK, tau=0.2)  # below the bounds of images and of volumes
+    expected = denoise(image, 15, **{**FLAT, "model": slow})
+    volume = np.stack([image] * 4)
+    found = denoise(volume, 15, **{**COMMON, "model": slow})
+    np.testing.assert_allclose(found, np.stack([expected] * 4), rtol=0, atol=1e-8)
+    # Contrasts follow the spacing only where they are for volumes.
+    given = {**COMMON, "model": replace(slow, provenance={}), "spacing": (3, 1, 1)}
+    with pytest.warns(VolumeModelWarning, match="trained"):
+        found = denoise(volume, 15, **given)
     np.testing.assert_allclose(found, np.stack([expected] * 4), rtol=0, atol=1e-8)
 
 
@@ -230,14 +237,14 @@ def test_engines_take_invalid_voxels(engine: str) -> None:
 def test_what_the_compiled_engine_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     if ENGINES["native"].unavailable() is not None:
         pytest.skip("the compiled engine is not there")
-    smooth = replace(QUICK, integration_scale=0.8)
-    with pytest.raises(EngineUnavailableError, match="volumes with an integration scale"):
-        denoise(scene(), 15, axes="ZYX", model=smooth, engine="native")
+    monkeypatch.setattr(type(QUICK), "_orders", lambda self: (1, 1))  # two terms of order one
+    with pytest.raises(EngineUnavailableError, match="volumes with several terms"):
+        denoise(scene(), 15, axes="ZYX", model=QUICK, engine="native")
     engine_module._warn_of_slow_engine.cache_clear()
     monkeypatch.setattr(ENGINES["torch"], "has_gpu", lambda: False)
-    with pytest.warns(SlowEngineWarning, match="an integration scale"):
-        found = denoise(scene(), 15, **{**COMMON, "model": smooth, "engine": "auto"})
-    np.testing.assert_array_equal(found, denoise(scene(), 15, **{**COMMON, "model": smooth}))
+    with pytest.warns(SlowEngineWarning, match="several terms"):
+        found = denoise(scene(), 15, **{**COMMON, "engine": "auto"})
+    np.testing.assert_array_equal(found, denoise(scene(), 15, **COMMON))
 
 
 def test_thick_slices_warn() -> None:

@@ -34,6 +34,7 @@ from integrodiff.stages import (
     stable_step,
 )
 from integrodiff.stages._arrays import Array, Scalar, namespace, plain
+from integrodiff.stages.thick_slices import for_spacing
 
 # A step size stored as the bound itself may exceed it by rounding.
 _ROUNDING = 1 + 1e-9
@@ -120,7 +121,9 @@ class Model(ABC):
             Noise level at a scale in pixels, relative to ``sigma``, for noise that is not white:
             the contrasts of each scale are multiplied by it.
         spacing : (float, float, float), optional
-            For volumes: distance of slices, rows and columns, in the unit of the scales.
+            For volumes: distance of slices, rows and columns, in the unit of the scales. Where
+            they differ, the structure tensor of a model that was trained for volumes follows them,
+            see :mod:`integrodiff.stages.thick_slices`.
 
         Warns
         -----
@@ -163,7 +166,10 @@ class Model(ABC):
         with arithmetic_at(sigma):
             evolution = self._evolution(sigma)
         require_computable(evolution, sigma)
-        return evolution if spacing is None else evolution.in_volume(spacing)
+        if spacing is None:
+            return evolution
+        volume = evolution.in_volume(spacing)
+        return for_spacing(volume) if self.dimensions == 3 else volume
 
     def _tau_is_a_law(self, sigma: float) -> bool:
         """Whether the step size at a noise level comes from a law, and not from a plain number."""

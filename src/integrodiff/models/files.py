@@ -43,7 +43,11 @@ RESEARCH_MODELS = ("iad-smooth", "iad-power", "iad-power-fast", "iad-orders")
 ``iad-plus``, ``iad-fast`` and ``iad-deep`` were before.
 """
 
-VOLUME_MODELS = {"iad-plus": "iad-plus-volume"}
+VOLUME_MODELS = {
+    "iad": "iad-volume",
+    "iad-fast": "iad-fast-volume",
+    "iad-plus": "iad-plus-volume",
+}
 """Shipped models whose name stands for parameters of their own in volumes, and their files."""
 
 _KEYS = ("schema", "version", "model", "parameters", "settings", "provenance")

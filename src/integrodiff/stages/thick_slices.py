@@ -1,10 +1,18 @@
-r"""Stage 7b: the structure tensor of volumes whose spacings differ, in units of its noise.
+r"""Stage 7b: what changes in a process for volumes whose spacings differ.
 
-A model for volumes has contrasts for equal spacing, where white noise contributes as much to the
-structure tensor along every axis. With thick slices the blurs average fewer voxels across slices,
-so that there is more noise in all derivatives; and a derivative across slices that is divided by
-their distance has less than others. Both make the contrasts wrong. Here derivatives are divided, in
-the structure tensor alone, by lengths for which the noise is that of equal spacing along each axis.
+A model for volumes has contrasts for equal spacing. With thick slices two things change in the
+structure tensor, and nowhere else:
+
+- A cell averages the derivatives of two slices, whose edges lie at different places if the slices
+  are far apart. Let h be a distance over the smallest. A share of :math:`(1 - h^{-2}) / 2` of
+  the twists across such slices takes part: with a share of one, the tensor of a cell would be the
+  mean of those of its two slices. Twists vanish where slices are equal.
+- Blurs average fewer voxels across the slices, so that there is more noise in all derivatives.
+  Derivatives are divided by a number for which the noise, along an axis of the smallest spacing, is
+  that of equal spacing. It is the same as contrasts times that number.
+
+The tensor stays a sum of products of vectors with themselves, so that gates stay between zero and
+one, and no bound changes.
 
 For white noise of variance one and a blur of variance t along an axis, the mean squares of the
 average m and of the difference d of neighbours are
@@ -20,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from scipy.special import ive
 
@@ -30,7 +38,8 @@ from integrodiff.stages.operators import VolumeGradient
 
 Three = tuple[float, float, float]
 
-EQUAL: Three = (1.0, 1.0, 1.0)
+_EQUAL: Three = (1.0, 1.0, 1.0)
+_NONE: Three = (0.0, 0.0, 0.0)
 
 
 def noise_in_tensor(
@@ -64,16 +73,23 @@ def noise_in_tensor(
     return totals[0], totals[1], totals[2]
 
 
-def in_units_of_noise(evolution: Evolution, twists: Three) -> Evolution:
-    """Return the process with a structure tensor in which noise is as for equal spacing."""
+def for_spacing(evolution: Evolution) -> Evolution:
+    """Return a process for volumes, whose numbers are for equal spacing, for its own spacing."""
+    spacing = cast(Three, evolution.spacing)
+    if min(spacing) == max(spacing):
+        return evolution
     scales = [plain(scale) for scale in evolution.scales]
+    z, y, x = ((1 - (min(spacing) / distance) ** 2) / 2 for distance in spacing)
+    twists = (z, y, x)
+    finest = spacing.index(min(spacing))
 
     def changed(term: Term) -> Term:
         weights = [plain(weight) for weight in term.coupling.weights]
-        equal = noise_in_tensor(scales, weights, EQUAL, (0.0, 0.0, 0.0))[0]
+        equal = noise_in_tensor(scales, weights, _EQUAL, _NONE)[finest]
+        noise = noise_in_tensor(scales, weights, spacing, twists)[finest]
+        factor = (noise / equal) ** 0.5 if equal else 1.0
+        units = (factor * spacing[0], factor * spacing[1], factor * spacing[2])
         operator = cast(VolumeGradient, term.derivatives)
-        found = noise_in_tensor(scales, weights, operator.spacing, twists)
-        units: Any = tuple((noise / equal) ** 0.5 if equal else 1.0 for noise in found)
         return replace(term, derivatives=replace(operator, units=units, twists=twists))
 
     schedule = tuple(tuple(map(changed, terms)) for terms in evolution.schedule)
