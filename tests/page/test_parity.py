@@ -171,8 +171,8 @@ def test_the_result_is_that_of_the_compiled_engine(ask: Ask, tmp_path: Path) -> 
     ]
     given = []
     for n, (name, model, sigma) in enumerate(chosen):
-        image = stored(images[name][:120, :90], tmp_path / f"{n}.raw")
-        given.append({"image": image, "model": model, "sigma": sigma})
+        file = stored(images[name][:120, :90], tmp_path / f"{n}.raw")
+        given.append({"image": file, "model": model, "sigma": sigma})
     for (name, model, sigma), found in zip(chosen, ask("denoise", given), strict=True):
         image = np.ascontiguousarray(images[name][:120, :90])
         axis = -1 if image.ndim == 3 else None
