@@ -8,8 +8,8 @@ import { painted, partOf, psnr, rangeOf, windowOf, withNoise } from "./pixels.js
 import { View } from "./view.js";
 
 /** Images up to this size are denoised as a whole at once; of larger ones a part, first. */
-const WHOLE_PIXELS = 1.5e6;
-const PART_SIDE = 1024;
+const WHOLE_PIXELS = 1e6;
+const PART_SIDE = 640;
 const COMPARED_SIDE = 256;
 /** Images up to this size may be tried with noise. */
 const NOISY_PIXELS = 6e6;
