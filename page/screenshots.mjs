@@ -23,14 +23,13 @@ const open = async (page, sample) => {
   await page.waitForSelector("body[data-done]", { timeout: 120000 });
 };
 
-const desktop = { width: 1200, height: 800 };
+const desktop = { width: 1080, height: 720 };
 const phone = { width: 390, height: 844 };
-await picture("page-start", desktop, async () => {});
 await picture("page-desktop", desktop, (page) => open(page, "portrait.png"));
 await picture("page-why", desktop, async (page) => {
   await open(page, "fibres.tif");
   await page.click('input[value="after"] + span');
-  await page.click("#canvas", { position: { x: 372, y: 262 } });
+  await page.click("#canvas", { position: { x: 340, y: 225 } });
   await page.waitForSelector("#why-rows tr");
   await page.locator("#why").scrollIntoViewIfNeeded();
 });

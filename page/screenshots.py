@@ -1,7 +1,7 @@
 """Make the pictures of the page in docs/images: `python page/screenshots.py`.
 
-Needs the built page, node with playwright-core (`npm ci` in this folder) and Chromium. The images in
-the pictures are the samples: one in the public domain, the others generated.
+Needs the built page, node with playwright-core (`npm ci` in this folder) and Chromium. The images
+in the pictures are the samples: one in the public domain, the others generated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from integrodiff.cli.page import page_server
 
 PAGE = Path(__file__).resolve().parent
 IMAGES = PAGE.parent / "docs" / "images"
-COLOURS = 128
+COLOURS = 64
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ import { painted, partOf, psnr, rangeOf, windowOf, withNoise } from "./pixels.js
 import { View } from "./view.js";
 
 /** Images up to this size are denoised as a whole at once; of larger ones a part, first. */
-const WHOLE_PIXELS = 1.5e6;
-const PART_SIDE = 1024;
+const WHOLE_PIXELS = 1e6;
+const PART_SIDE = 640;
 const COMPARED_SIDE = 256;
 /** Images up to this size may be tried with noise. */
 const NOISY_PIXELS = 6e6;
@@ -281,15 +281,24 @@ function showStep(step) {
   const values = valuesAt(step);
   const layer = { data: values, stride: image.samples, samples: image.samples, ...result.part };
   view.layers.after = painted(layer, state.window);
-  const before = partOf(image, result.part);
-  const removed = new Float32Array(values.length);
-  for (let k = 0; k < values.length; k += 1) removed[k] = before[k] - values[k];
-  const level = state.sigma ?? state.estimate?.sigma ?? 0;
-  const reach = 3 * (level || state.range / 50);
-  view.layers.noise = painted({ ...layer, data: removed }, [-reach, reach]);
+  view.layers.noise = null;
+  showNoise();
   view.draw();
   showTags();
   showError(values);
+}
+
+/** Paint the removed noise, once it is to be seen. */
+function showNoise() {
+  const { result, image } = state;
+  if (!result || view.mode !== "noise" || view.layers.noise) return;
+  const { samples } = image;
+  const level = state.sigma ?? state.estimate?.sigma ?? 0;
+  const reach = 3 * (level || state.range / 50);
+  const before = isWhole(result.part)
+    ? image
+    : { data: partOf(image, result.part), stride: samples, samples, ...result.part };
+  view.layers.noise = painted(before, [-reach, reach], valuesAt(state.step));
 }
 
 function showTags() {
@@ -555,6 +564,7 @@ function listen() {
   for (const input of document.querySelectorAll("input[name=show]"))
     input.addEventListener("change", () => {
       view.mode = input.value;
+      showNoise();
       showTags();
       view.draw();
     });

@@ -28,8 +28,11 @@ export function rangeOf(image) {
   return high - low || 1;
 }
 
-/** Paint values with `stride` for each pixel, of which `samples` count, to a new canvas. */
-export function painted({ data, stride, samples, width, height }, [black, white]) {
+/**
+ * Paint values with `stride` for each pixel, of which `samples` count, to a new canvas; `minus` others,
+ * without transparency, if they are given.
+ */
+export function painted({ data, stride, samples, width, height }, [black, white], minus = null) {
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { alpha: false });
   const rows = Math.max(1, Math.floor(2 ** 21 / width));
@@ -39,11 +42,13 @@ export function painted({ data, stride, samples, width, height }, [black, white]
     const band = context.createImageData(width, count);
     const pixels = band.data;
     let k = y * width * stride;
-    for (let n = 0; n < pixels.length; n += 4, k += stride) {
-      const red = (data[k] - black) * factor;
+    let m = y * width * samples;
+    const value = minus ? (s) => data[k + s] - minus[m + s] : (s) => data[k + s];
+    for (let n = 0; n < pixels.length; n += 4, k += stride, m += samples) {
+      const red = (value(0) - black) * factor;
       pixels[n] = red;
-      pixels[n + 1] = samples === 3 ? (data[k + 1] - black) * factor : red;
-      pixels[n + 2] = samples === 3 ? (data[k + 2] - black) * factor : red;
+      pixels[n + 1] = samples === 3 ? (value(1) - black) * factor : red;
+      pixels[n + 2] = samples === 3 ? (value(2) - black) * factor : red;
       pixels[n + 3] = 255;
     }
     context.putImageData(band, 0, y);

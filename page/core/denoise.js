@@ -6,7 +6,7 @@ import { bytesPerPixel } from "./engine.js";
 import { resolve } from "./resolve.js";
 
 /** Rows and columns around a part of an image that have an effect on it; see docs/page.md. */
-export const HALO = 160;
+export const HALO = 96;
 
 /** Return the processes of all groups of samples, for a model and a noise level or null. */
 export function planOf(found, model, sigma) {
