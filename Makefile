@@ -44,7 +44,7 @@ format: $(VENV)/installed-dev  ## apply ruff's fixes
 	$(BIN)/ruff format
 
 docs: $(VENV)/installed-docs  ## build the documentation into docs/_build/html
-	$(BIN)/python -m sphinx -W --keep-going -j auto -d docs/_build/doctrees docs docs/_build/html $(SPHINX_ARGS)
+	$(BIN)/python -m sphinx -W --keep-going -d docs/_build/doctrees docs docs/_build/html $(SPHINX_ARGS)
 
 napari: $(VENV)/installed-napari  ## install napari and Qt, and draw the pictures of the plugin
 	$(BIN)/python tools/napari_pictures.py docs/images
@@ -94,4 +94,4 @@ $(VENV)/installed-release: $(VENV)/created pyproject.toml
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png dist page/dist page/node_modules \
-	  docs/_build docs/gallery/built docs/api/generated
+	  docs/_build docs/built docs/api/generated

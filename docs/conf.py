@@ -27,6 +27,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "repository_links",
     "mathml",
+    "complete",
 ]
 exclude_patterns = ["_build", "_ext", "gallery/*.rst", "gallery/*.py"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -47,7 +48,7 @@ numpydoc_xref_param_type = False
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
-    "gallery_dirs": "gallery/built",
+    "gallery_dirs": "built",
     "filename_pattern": "/plot_",
     "backreferences_dir": None,
     "download_all_examples": False,

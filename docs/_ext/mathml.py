@@ -17,8 +17,8 @@ def _inline(self: HTML5Translator, node: nodes.math) -> None:
 
 def _block(self: HTML5Translator, node: nodes.math_block) -> None:
     self.body.append(self.starttag(node, "div", CLASS="formula"))
-    for formula in node.astext().split("\n\n"):
-        self.body.append(convert(formula.strip(), display="block"))
+    for formula in filter(None, map(str.strip, node.astext().split("\n\n"))):
+        self.body.append(convert(formula, display="block"))
     self.body.append("</div>\n")
     raise nodes.SkipNode
 

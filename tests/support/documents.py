@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import click
 import numpy as np
 import pytest
 import tifffile
@@ -167,6 +167,8 @@ def evaluate(call: str) -> NDArray[np.generic]:
         "array": noisy(2, 2),
         "image": noisy(),
         "valid": noisy() > 0,
+        "levels": np.full((SIDE, SIDE), 10.0),
+        "volume": noisy(3),
     }
     return np.asarray(eval(call, names))  # noqa: S307 - our own examples
 
@@ -233,10 +235,10 @@ def _nrrd(path: Path) -> None:
     nrrd.write(str(path), noisy(3).astype(np.int16).T, {"spacings": [1.0, 1.0, 1.0]})
 
 
-def _nifti(path: Path) -> None:
+def _long_scan(path: Path) -> None:
+    """Write a volume that has the slice 80, for which a command asks."""
     nibabel = pytest.importorskip("nibabel")
-    # Slices beside each other hold 80, which a command asks for.
-    volume = np.repeat(noisy(3), 27, axis=0)[:, :SIDE, :SIDE].astype(np.int16)
+    volume = np.repeat(noisy(3), 27, axis=0).astype(np.int16)
     nibabel.save(nibabel.Nifti1Image(volume.T, np.eye(4)), path)
 
 
@@ -295,8 +297,7 @@ def check(snippet: Snippet, folder: Path) -> str:
 
 
 def _check_own(text: str, words: list[str], folder: Path) -> str:
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
+    group: Any = typer.main.get_command(app)  # a group of click, or of typer's own copy of it
     if words[0] == "--help":
         assert run("--help").exit_code == 0
         return "run"
@@ -305,11 +306,12 @@ def _check_own(text: str, words: list[str], folder: Path) -> str:
         assert run(*words).exit_code == 0
         return "run"
     command = group.commands[words[0]]
-    options = {name for option in command.params for name in option.opts}
+    options = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     for word in words[1:]:
         if word.startswith("--"):
             assert word in options, f"integrodiff {words[0]} has no option {word}"
-    positional = [word for word in words[1:] if not word.startswith("-")]
+    # Without a file it only mentions an option.
+    positional = list(takewhile(lambda word: not word.startswith("--"), words[1:]))
     if not positional or _PLACEHOLDER.search(" ".join(words)) or words[0] in _SLOW:
         if positional and "..." not in text:
             command.make_context(words[0], _without_redirections(words[1:]))
@@ -330,12 +332,9 @@ def _run_own(text: str, words: list[str], folder: Path) -> None:
     for word in words[1:]:
         known = FILES.get(word) or (RESULTS.get(word) if word != target else None)
         if known is not None and not (folder / word).exists():
-            _volume_of_eighty(word, words)(folder / word) if "--at" in words else known(
-                folder / word
-            )
+            (_long_scan if word.endswith(".nii.gz") and "--at" in words else known)(folder / word)
     if "<" in words:
-        FILES[words[words.index("<") + 1]](folder / "in")
-        source = (folder / "in").read_bytes() if (folder / "in").exists() else None
+        source = (folder / words[words.index("<") + 1]).read_bytes()
     result = run(*_without_redirections(words), input=source)
     assert result.exit_code == 0, f"{text}\n{result.output}"
     if target == "-":
@@ -348,12 +347,6 @@ def _run_own(text: str, words: list[str], folder: Path) -> None:
                 assert np.isfinite(read_image(image).pixels).all()
     elif "--output" in words:
         assert (folder / words[words.index("--output") + 1]).stat().st_size > 0
-
-
-def _volume_of_eighty(word: str, words: list[str]) -> Callable[[Path], object]:
-    """Return what writes a volume with the slice that `--at` asks for."""
-    assert word.endswith(".nii.gz"), words
-    return _nifti
 
 
 def _check_other(program: str, words: list[str]) -> None:

@@ -28,7 +28,11 @@ def test_links_point_to_files(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
         path = page.parent / target
         if path.parent.name == "built":  # drawn by `make docs` from a script, or the list of all
-            path = path.parents[1] / f"{path.stem}.py".replace("index.py", "GALLERY_HEADER.rst")
+            path = (
+                path.parents[1]
+                / "gallery"
+                / f"{path.stem}.py".replace("index.py", "GALLERY_HEADER.rst")
+            )
         assert path.exists(), target
 
 

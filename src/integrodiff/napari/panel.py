@@ -107,6 +107,7 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
         self.status = Label(value="")
         for label in (self.geometry, self.status):
             label.native.setWordWrap(True)
+            label.native.setMinimumWidth(240)  # otherwise words break where there is room
         super().__init__(
             widgets=[
                 self.layer,
