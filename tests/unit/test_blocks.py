@@ -16,7 +16,7 @@ from integrodiff.arrays import array_image
 from integrodiff.blocks.grid import TOLERANCE, blocks_within, halo
 from integrodiff.blocks.memory import memory_limit
 from integrodiff.engines import ENGINES
-from integrodiff.engines.native import NativeVolumeProcess
+from integrodiff.engines.native import NativeProcess, NativeVolumeProcess
 
 NATIVE = ENGINES["native"]
 needs_native = pytest.mark.skipif(
@@ -183,3 +183,30 @@ def test_the_memory_of_the_engine_is_known(shape: tuple[int, ...], dtype: Any, e
         found = NATIVE.volume_bytes(evolution, shape, np.dtype(dtype), threads=1, masked=True)
         assert found is not None
         assert taken <= found
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pm", "iad", "iad-plus", "iad-fast", "iad-deep"])
+@pytest.mark.parametrize("shape", [(1, 64, 70), (1, 300, 1100), (2, 200, 300)])
+def test_the_memory_of_the_engine_for_images_is_known(name: str, shape: tuple[int, ...]) -> None:
+    """From above, and for large images not by much."""
+    evolution = load_model(name).evolution(25.0)
+    for exact in (False, True):
+        for threads in (1, 3):
+            process = NativeProcess(evolution, exact=exact, threads=threads)
+            taken = process._start_one(np.zeros(shape, np.float32)).bytes
+            found = NATIVE.image_bytes(
+                evolution, shape, np.dtype(np.float32), exact=exact, threads=threads
+            )
+            assert found is not None
+            assert taken <= found
+            assert found <= 4 * taken + 2**20
+    mask = np.ones(shape[1:], np.bool_)
+    masked = NativeProcess(evolution, exact=True, threads=1, mask=mask)
+    taken = masked._start_one(np.zeros(shape, np.float32)).bytes
+    found = NATIVE.image_bytes(
+        evolution, shape, np.dtype(np.float32), exact=True, threads=1, masked=True
+    )
+    assert found is not None
+    assert taken <= found

@@ -137,9 +137,12 @@ def local_cluster(workers: int) -> Iterator[Client]:
     one = dict.fromkeys(
         ("INTEGRODIFF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
     )
-    # Memory is planned, see Job: workers must not be paused or restarted over it.
+    # Memory is planned (blocks/region.py), and workers must not be paused or restarted over it.
+    # Nobody looks at profiles of workers that are gone with this process.
     with (
-        dask.config.set({"distributed.worker.daemon": True}),
+        dask.config.set(
+            {"distributed.worker.daemon": True, "distributed.worker.profile.enabled": False}
+        ),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
