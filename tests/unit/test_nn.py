@@ -751,6 +751,26 @@ class TestCheckpoints:
         for a, b in zip(*found, strict=True):
             torch.testing.assert_close(a, b)
 
+    def test_functional_transforms(self) -> None:
+        plain, checkpointed = self.layers(2)
+        noisy = images(1, 1, 4, 4, dtype=torch.float32)
+        with pytest.raises(RuntimeError, match="checkpoint=True; set its attribute checkpoint"):
+            torch.func.grad(lambda image: checkpointed(image, 20.0).sum())(noisy)
+        found = torch.func.grad(lambda image: plain(image, 20.0).square().sum())(noisy)
+        noisy.requires_grad_()
+        (expected,) = torch.autograd.grad(plain(noisy, 20.0).square().sum(), noisy)
+        torch.testing.assert_close(found, expected)
+
+    def test_second_derivatives(self) -> None:
+        found = []
+        for layer in self.layers(2):
+            noisy = images(1, 1, 3, 3, dtype=torch.float32).requires_grad_()
+            (once,) = torch.autograd.grad(
+                layer(noisy, 20.0).square().sum(), noisy, create_graph=True
+            )
+            found += torch.autograd.grad(once.square().sum(), noisy)
+        torch.testing.assert_close(*found)
+
     def test_one_image_per_step_is_kept(self) -> None:
         noisy = images(1, 1, 64, 64, dtype=torch.float32)
         image = noisy.nbytes
@@ -770,7 +790,10 @@ looks_at_gradients = pytest.mark.filterwarnings(r"ignore:The \.grad attribute of
 class TestCompile:
     @pytest.mark.parametrize("name", ["eed", "compact-tensor"])
     def test_steps_are_compiled(self, name: str) -> None:
-        """The same values and gradients; one graph serves all steps and noise levels."""
+        """The same values and gradients; two graphs serve all steps and noise levels.
+
+        One is for the first step, whose image carries no derivatives.
+        """
         testing = importlib.import_module("torch._dynamo.testing")
         layer = nn.Diffusion(SMALL[name], 255.0)
         counter = testing.CompileCounterWithBackend("aot_eager")
@@ -786,7 +809,7 @@ class TestCompile:
                 strict=True,
             ):
                 torch.testing.assert_close(a, b, rtol=1e-3, atol=1.0)
-        assert counter.frame_count == 1
+        assert counter.frame_count == 2
 
 
 @pytest.mark.long

@@ -16,6 +16,9 @@ from integrodiff.errors import VolumeModelWarning
 from integrodiff.models import VOLUME_MODELS, Model, load_model
 from integrodiff.nn.laws import ModelLaw, numbers_of
 from integrodiff.stages import Evolution, explicit_step
+from integrodiff.stages._arrays import namespace
+
+namespace(torch.empty(0))  # once outside of compiled functions, whose compiler cannot look for it
 
 
 class Diffusion(nn.Module):
@@ -131,9 +134,17 @@ class Diffusion(nn.Module):
     ) -> torch.Tensor:
         if not (self.checkpoint and torch.is_grad_enabled()):
             return advanced(image, original, evolution)
-        result: torch.Tensor = checkpointed(
-            advanced, image, original, evolution, use_reentrant=False, preserve_rng_state=False
-        )
+        try:
+            result: torch.Tensor = checkpointed(
+                advanced, image, original, evolution, use_reentrant=False, preserve_rng_state=False
+            )
+        except RuntimeError as error:
+            if "saved tensor hooks" not in str(error):
+                raise
+            raise RuntimeError(
+                "torch.func.grad and its relatives cannot differentiate a layer with "
+                "checkpoint=True; set its attribute checkpoint to False, or call backward()"
+            ) from error
         return result
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]

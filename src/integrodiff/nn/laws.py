@@ -179,16 +179,15 @@ class ModelLaw(nn.Module):
         """Return the process with step sizes that are stable, image by image."""
         numbers = evolution.numbers()
         images = max([len(levels), *(len(n) for n in numbers if isinstance(n, torch.Tensor))])
-        plain = [_plain_numbers(number, images) for number in numbers]
-        scales = [_plain_numbers(scale, images) for scale in evolution.scales]
-        sigmas = _plain_numbers(levels, images)
+        plain = _transferred([*numbers, *evolution.scales, levels], images)
+        scales, sigmas = plain[len(numbers) : -1], plain[-1]
         share = self._origin.share_of_bound
         if isinstance(self._origin, ByNoiseLevel):
             share = min(share, self._members[0].share_of_bound)
         taus, changed = [], False
         for i in range(images):
             here = replace(
-                evolution.with_numbers([values[i] for values in plain]),
+                evolution.with_numbers([values[i] for values in plain[: len(numbers)]]),
                 scales=tuple(values[i] for values in scales),
             )
             require_computable(here, sigmas[i])
@@ -215,7 +214,8 @@ def _members_of(model: Model) -> tuple[ExplicitModel, ...]:
 
 def numbers_of(tensor: torch.Tensor) -> list[float]:
     """Return the values of a tensor without their derivatives."""
-    return [value.item() for value in tensor.detach().reshape(-1)]
+    values: list[float] = tensor.detach().reshape(-1).tolist()
+    return values
 
 
 def _forward(declared: Parameter, value: Any) -> Any:
@@ -255,12 +255,14 @@ def _with_axes(number: Scalar, axes: int) -> Scalar:
     return number.reshape(-1, *(1,) * axes)
 
 
-def _plain_numbers(number: Scalar, images: int) -> Sequence[float]:
-    """Return a number of each image."""
-    if not isinstance(number, torch.Tensor):
-        return [number] * images
-    values = numbers_of(number)
-    return values * images if len(values) == 1 else values
+def _transferred(numbers: Sequence[Scalar], images: int) -> list[list[float]]:
+    """Return each number for every image without derivatives; the device is waited for once."""
+    tensors = [number for number in numbers if isinstance(number, torch.Tensor)]
+    spread = [tensor.detach().reshape(-1).expand(images) for tensor in tensors]
+    rows = iter(torch.stack(spread).tolist())
+    return [
+        next(rows) if isinstance(number, torch.Tensor) else [number] * images for number in numbers
+    ]
 
 
 def _of_image(number: Scalar, image: int) -> Scalar:

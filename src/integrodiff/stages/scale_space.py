@@ -51,9 +51,6 @@ FLAT = (1.0, 1.0)
 _LONGEST_MATRIX = 256
 """Axes up to this length are smoothed by a matrix, longer ones by shifted sums."""
 
-_MOST_TABLES = 16
-"""Tables of cosines that are kept, each as large as a square image."""
-
 
 @lru_cache(maxsize=256)
 def discrete_gaussian(scale: float, tolerance: float = 2.0**-53) -> tuple[float, ...]:
@@ -206,19 +203,11 @@ def periodic_matrix(
     return entries(there) + sign * entries(beyond)
 
 
-_COSINES: dict[Any, Array] = {}  # a dictionary, which compilers of array code can look into
-
-
 def _cosines(xp: Any, count: int, device: Any) -> Array:
     """Return cos(pi k m / count) for k and m up to ``count``, in double precision."""
-    key = (xp.__name__, count, str(device), _is_inference(xp))
-    if key not in _COSINES:
-        if len(_COSINES) >= _MOST_TABLES:
-            _COSINES.clear()
-        number = xp.arange(count + 1, device=device)
-        angle = xp.astype((number[:, None] * number) % (2 * count), xp.float64)
-        _COSINES[key] = xp.cos(angle * (math.pi / count))
-    return _COSINES[key]
+    number = xp.arange(count + 1, device=device)
+    angle = xp.astype((number[:, None] * number) % (2 * count), xp.float64)
+    return xp.cos(angle * (math.pi / count))
 
 
 def _is_inference(xp: Any) -> bool:
