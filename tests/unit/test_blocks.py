@@ -23,6 +23,8 @@ needs_native = pytest.mark.skipif(
     NATIVE.unavailable() is not None, reason=str(NATIVE.unavailable())
 )
 PLUS: Any = load_model("iad-plus-volume")
+# Its large scales have weight, so that slices far away count.
+WIDE: Any = replace(PLUS, law=replace(PLUS.law, decay=0.12, exponent=0.2))
 FLAT: dict[str, Any] = {"data_range": 255, "engine": "native", "threads": 1}
 
 
@@ -100,9 +102,9 @@ def limit_for(
 @pytest.mark.parametrize("sigma", [5.0, 60.0])
 def test_blocks_agree_with_the_whole(sigma: float) -> None:
     volume = scene((240, 18, 19), sigma)
-    whole = denoise(volume, sigma, axes="ZYX", **FLAT)
-    limit = limit_for(volume, 0.6)
-    denoiser = Denoiser(sigma, axes="ZYX", max_memory=limit, **FLAT)
+    whole = denoise(volume, sigma, axes="ZYX", model=WIDE, **FLAT)
+    limit = limit_for(volume, 0.6, model=WIDE)
+    denoiser = Denoiser(sigma, axes="ZYX", max_memory=limit, model=WIDE, **FLAT)
     assert len(denoiser.pipeline(array_image(volume, axes="ZYX")).blocks) > 2
     found = denoiser(volume)
     assert 0 < np.abs(found - whole).max() < TOLERANCE
@@ -142,7 +144,7 @@ def test_blocks_with_a_level_for_each_voxel() -> None:
 @needs_native
 @pytest.mark.slow
 def test_interleaved_channels_in_blocks() -> None:
-    model = replace(PLUS, steps=2, scales=replace(PLUS.scales, largest=2.0))
+    model = replace(WIDE, steps=2, scales=replace(PLUS.scales, largest=2.0))
     volume = np.stack([scene((50, 9, 10)), 2 * scene((50, 9, 10))], axis=1)
     arguments: dict[str, Any] = {"axes": "ZCYX", "model": model, **FLAT}
     whole = denoise(volume, [25.0, 50.0], **arguments)
@@ -175,7 +177,7 @@ def test_the_memory_of_the_engine_is_known(shape: tuple[int, ...], dtype: Any, e
         taken = process._start_one(np.zeros(shape, dtype)).bytes
         found = NATIVE.volume_bytes(evolution, shape, np.dtype(dtype), exact=exact, threads=threads)
         assert found is not None
-        assert taken <= found <= 1.6 * taken + 2**17
+        assert taken <= found <= 1.6 * taken + 2**18
     if exact:
         mask = np.ones(shape[1:], np.bool_)
         masked = NativeVolumeProcess(evolution, exact=True, threads=1, mask=mask)
