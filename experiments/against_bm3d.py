@@ -69,7 +69,7 @@ def main() -> None:
             bare(axes)
     print(f"s = {arguments.level:g}, PSNR / SSIM\n")
     print(markdown_table(["image", *columns[1:]], lines))
-    print(save_figure(figure, arguments.output, dots_per_inch=110))
+    print(save_figure(figure, arguments.output, dots_per_inch=80))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ processes have the first alone. Each has its error here or in ``native/``.
 - A coarse scale whose flow is bounded by ``NEGLIGIBLE`` grey levels takes part in the structure
   tensor alone, or in nothing if the same bound holds for that.
 - The structure tensor of order two is smoothed on the coarse grid, from an integration scale of
-  2.45 pixels on; kernels differ by less than 5e-3. Gates stay between zero and one, so no bound
+  2.45 pixels on; kernels differ by less than 3e-3. Gates stay between zero and one, so no bound
   depends on it.
 - The exponential has a relative error of 3e-6 (``native/simd/exponential.hpp``).
 
@@ -58,7 +58,7 @@ NEGLIGIBLE = 0.02
 
 _SAMPLING_VARIANCE = 6.0  # of the blur before every second pixel is dropped: aliases below 3e-3
 _INTERPOLATION_TAPS = 8
-_NARROWEST_VARIANCE = 6.0  # of an integration on the coarse grid: errors below 5e-3
+_NARROWEST_VARIANCE = 6.0  # of an integration on the coarse grid: errors below 3e-3
 _LONGEST_RADIUS = 26  # of the kernels that native/core/run.hpp allows
 
 Taps = tuple[float, ...]
