@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from integrodiff.engines import Process, get_engine, get_engine_for
 from integrodiff.errors import VolumeModelWarning
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
+from integrodiff.noise.maps import NoiseMap
 from integrodiff.pipeline import Pipeline, StepCallback, volume_bytes
 from integrodiff.request import (
     Level,
@@ -66,14 +67,15 @@ def denoise(
         ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
         invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
         Pillow image or ``xarray.DataArray`` comes back as one; the latter two know their axes.
-    sigma : float, sequence of float, array, or mapping, optional
+    sigma : float, sequence of float, array, mapping or "map", optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image, for volumes
         also (slices, rows, columns). Zero returns a copy. For noise that is correlated between
         neighbouring pixels, a mapping from scales in pixels to noise levels, such as
         ``{0.5: 10, 2: 25}``; white noise seen at a scale as strongly has this level. If not given,
         the noise is estimated for each channel and colour sample, with its levels per scale unless
-        it is white, as the median over up to nine planes.
+        it is white, as the median over up to nine planes. ``"map"`` estimates a map, for white
+        noise that varies smoothly over an image of one channel.
     noise_psd : array, optional
         Power spectrum of the noise, instead of ``sigma``, as in BM3D: the expectation of
         ``abs(fft2(noise))**2`` for an image of noise of this shape.
@@ -321,9 +323,14 @@ class Denoiser:
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
-        request = self.request_for(source.layout)
+        request = self.request_for(source.layout).with_map(source)
         resolved = resolve(request, source)
-        return Pipeline(resolved, self._processes, self._masked_processes, self._blocks(resolved))
+        processes = self._processes
+        if request.map_is_estimated:
+            # Processes hold the map of their image, and are not used for another one.
+            self._prepared, self._masked = {}, {}
+            processes = partial(self._new_processes, request.map)
+        return Pipeline(resolved, processes, self._masked_processes, self._blocks(resolved))
 
     def _blocks(self, resolved: ResolvedRequest) -> list[Block] | None:
         """Return the blocks of a volume that keep the limit of memory; None without a limit."""
@@ -393,14 +400,21 @@ class Denoiser:
         self._prepared = found
         return tuple(found[level] for level in levels)
 
-    def _process(self, level: Level) -> Process:
+    def _new_processes(
+        self, noise: NoiseMap | None, levels: tuple[Level, ...]
+    ) -> tuple[Process, ...]:
+        """Return a process for each noise level, with a map of its own."""
+        return tuple(self._process(level, noise) for level in levels)
+
+    def _process(self, level: Level, noise: NoiseMap | None = None) -> Process:
         request = self.request
+        noise = request.map if noise is None else noise
         evolution = level.evolution(self._model_for(level))
         return get_engine_for(self._asked_for, evolution).prepare(
             evolution,
             exact=request.exact,
             threads=request.threads,
-            relative_noise=None if request.map is None else request.map.relative,
+            relative_noise=None if noise is None else noise.relative,
         )
 
     def _masked_processes(self, channel: ResolvedChannel, mask: Mask) -> tuple[Process, ...]:
