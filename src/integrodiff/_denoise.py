@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from integrodiff.errors import VolumeModelWarning
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
 from integrodiff.noise.maps import NoiseMap
-from integrodiff.pipeline import Pipeline, StepCallback, volume_bytes
+from integrodiff.pipeline import Pipeline, Processes, StepCallback, volume_bytes
 from integrodiff.request import (
     Level,
     Noise,
@@ -78,14 +78,15 @@ def denoise(
         ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
         invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
         Pillow image or ``xarray.DataArray`` comes back as one; the latter two know their axes.
-    sigma : float, sequence of float, array, or mapping, optional
+    sigma : float, sequence of float, array, mapping or "map", optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image, for volumes
         also (slices, rows, columns). Zero returns a copy. For noise that is correlated between
         neighbouring pixels, a mapping from scales in pixels to noise levels, such as
         ``{0.5: 10, 2: 25}``; white noise seen at a scale as strongly has this level. If not given,
         the noise is estimated for each channel and colour sample, with its levels per scale unless
-        it is white, as the median over up to nine planes.
+        it is white, as the median over up to nine planes. ``"map"`` estimates a map, for white
+        noise that varies smoothly over an image of one channel.
     noise_psd : array, optional
         Power spectrum of the noise, instead of ``sigma``, as in BM3D: the expectation of
         ``abs(fft2(noise))**2`` for an image of noise of this shape.
@@ -372,12 +373,18 @@ class Denoiser:
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
-        resolved = resolve(self.request_for(source.layout), source)
+        request = self.request_for(source.layout).with_map(source)
+        resolved = resolve(request, source)
         return self.pipeline_of(resolved, self._blocks(resolved))
 
     def pipeline_of(self, resolved: ResolvedRequest, blocks: list[Block] | None = None) -> Pipeline:
         """Return the pipeline for an image whose request has been resolved."""
-        return Pipeline(resolved, self._processes, self._masked_processes, blocks)
+        processes: Processes = self._processes
+        if resolved.request.map_is_estimated:
+            # Processes hold the map of their image, and are not used for another one.
+            self._prepared, self._masked = {}, {}
+            processes = partial(self._processes_with_map, resolved.request.map)
+        return Pipeline(resolved, processes, self._masked_processes, blocks)
 
     def _blocks(self, resolved: ResolvedRequest) -> list[Block] | None:
         """Return the blocks of a volume that keep the limit of memory; None without a limit."""
@@ -454,6 +461,12 @@ class Denoiser:
         found = {level: known.get(level) or self._process(level) for level in levels}
         self._prepared = found
         return tuple(found[level] for level in levels)
+
+    def _processes_with_map(
+        self, noise: NoiseMap | None, levels: tuple[Level, ...], part: NoiseMap | None = None
+    ) -> tuple[Process, ...]:
+        """Return a process for each noise level, with the map of one image or of a part of it."""
+        return self._processes(levels, noise if part is None else part)
 
     def _process(self, level: Level, part: NoiseMap | None = None) -> Process:
         request = self.request

@@ -58,6 +58,7 @@ from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
 from integrodiff.noise.rice import Rician, level_of
 from integrodiff.noise.spectrum import Glimpse, glimpse_of
+from integrodiff.noise.variation import estimated_map
 from integrodiff.stages import Evolution
 from integrodiff.units import GreyUnits
 from integrodiff.validity import Mask, Validity
@@ -66,9 +67,11 @@ Noise: TypeAlias = (
     Literal["gaussian", "poisson", "poisson-gaussian", "rician"] | PoissonGaussian | UnknownDetector
 )
 NOISES = ("gaussian", "poisson", "poisson-gaussian", "rician")
+MAP = "map"
+"""Asks for a map of noise levels in place of ``sigma``."""
 
 
-Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | None
+Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | str | None
 
 _THICK = 1.5
 """Ratio of spacings up to which volumes are known to be denoised well."""
@@ -125,6 +128,7 @@ class Request:
     exact: bool = False
     threads: int | None = None
     max_memory: int | str | None = None
+    map_is_estimated: bool = False
     map: NoiseMap | None = field(init=False, default=None)
     levels: NoiseLevels | None = field(init=False, default=None)
 
@@ -155,7 +159,11 @@ class Request:
                 "sigma describes Gaussian noise; for photon noise give noise=PoissonGaussian(...) "
                 "with the gain, offset and readout noise of the detector"
             )
-        if self.noise_psd is not None:
+        if isinstance(self.sigma, str):
+            one_of("sigma", self.sigma, (MAP,))
+            if self.noise == "rician":
+                raise ValueError("a map of the levels of Rician noise cannot be estimated; give it")
+        elif self.noise_psd is not None:
             object.__setattr__(self, "levels", levels_of_spectrum(self.noise_psd))
         elif isinstance(self.sigma, Mapping):
             object.__setattr__(self, "levels", given_levels(self.sigma))
@@ -172,6 +180,37 @@ class Request:
                 "of a volume, (slices, rows, columns); "
                 f"got an array of shape {np.shape(self.sigma)}"  # type: ignore[arg-type]
             )
+
+    def with_map(self, source: Source) -> Request:
+        """Return the request with a map of the noise levels of an image, if it asks for one.
+
+        Raises
+        ------
+        ValueError
+            If the image has several channels, or is too small.
+        """
+        if not isinstance(self.sigma, str):
+            return self
+        layout = source.layout
+        if layout.channels > 1:
+            raise ValueError(
+                "a map of noise levels is estimated for one channel, and this image has "
+                f"{layout.channels}; denoise them one by one"
+            )
+        planes, masks = [], []
+        chosen = ChosenPlanes(layout.plane_count)
+        for number, plane in enumerate(source.planes()):
+            if not chosen.wants_next():
+                continue
+            mask = source.validity.of(plane, number)
+            if mask is None or has_enough_tiles(mask):
+                chosen.take()
+                planes.append(np.array(plane))
+                masks.append(mask)
+        if not planes:
+            raise ValueError(too_few_tiles())
+        levels = estimated_map(planes, masks) * source.units.size
+        return replace(self, sigma=levels, map_is_estimated=True)
 
     @property
     def estimates(self) -> bool:
@@ -725,7 +764,7 @@ class _Survey:
             noise=noise,
             photons=photons,
             map=levels,
-            estimated=request.estimates,
+            estimated=request.estimates or request.map_is_estimated,
             space=space,
             scaling=tuple(self._factor(group, new, photons) for group in space.groups),
             shapes=tuple(joined_levels([new[n] for n in group.rows]) for group in space.groups),

@@ -77,6 +77,7 @@ def stays(image: Any, request: Request, layout: Layout) -> bool:
         and not request.estimates
         and request.levels is None
         and request.map is None
+        and not isinstance(request.sigma, str)
         and request.data_range is not None
         and request.max_memory is None
         and not request.has_alpha(layout)
@@ -103,7 +104,7 @@ def denoised_tensor(image: Any, resolved: ResolvedRequest, processes: Processes,
     order += [layout.axes.index(letter) for letter in inner]
     source, target = image.detach().permute(order), out.detach().permute(order)
     levels = tuple(level for channel in resolved.channels for level in channel.levels)
-    prepared = iter(processes(levels))
+    prepared = iter(processes(levels, None))
     ready = [(channel, [next(prepared) for _ in channel.levels]) for channel in resolved.channels]
     lengths = source.shape[: len(around)]
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +242,21 @@ class TestSigmaMap:
         result = denoise(tmp_path / "in.png", tmp_path / "out.png", *options)
         assert result.exit_code == 3
         assert "none.tif" in result.stderr
+
+
+def test_a_map_can_be_estimated(tmp_path: Path) -> None:
+    levels = np.geomspace(12, 30, 120) * np.ones((100, 1))
+    noisy = (100 + np.random.default_rng(0).normal(0, levels)).astype(np.float32)
+    tifffile.imwrite(tmp_path / "in.tif", noisy)
+    result = run("denoise", tmp_path / "in.tif", tmp_path / "out.tif", "--sigma", "map")
+    assert result.exit_code == 0, result.stderr
+    found = re.search(r"sigma ([\d.]+) to ([\d.]+) \(estimated\)", result.stderr)
+    assert found is not None, result.stderr
+    assert float(found[1]) == pytest.approx(14, rel=0.3)
+    assert float(found[2]) == pytest.approx(25, rel=0.3)
+    np.testing.assert_array_equal(
+        tifffile.imread(tmp_path / "out.tif"), integrodiff.denoise(noisy, "map")
+    )
+    refused = run("denoise", tmp_path / "in.tif", tmp_path / "b.tif", "--sigma", "much")
+    assert refused.exit_code == 2
+    assert "or map; got 'much'" in refused.stderr

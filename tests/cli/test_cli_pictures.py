@@ -280,8 +280,8 @@ def test_a_window_of_a_file_is_taken(tmp_path: Path) -> None:
     grey, words = drawn(name, "--window", 40, 100)
     assert grey == [0, 255]
     assert "proposes" not in words
-    for centre, width in (("", ""), (40, 0)):
-        dataset.WindowCenter, dataset.WindowWidth = centre, width
+    for ends in (("", ""), (40, 0)):
+        dataset.WindowCenter, dataset.WindowWidth = ends
         dataset.save_as(name)
         grey, words = drawn(name)
         assert grey == drawn(plain)[0]

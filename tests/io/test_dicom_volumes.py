@@ -73,7 +73,8 @@ def test_order_and_spacing_follow_from_positions(tmp_path: Path) -> None:
 def test_files_given_one_by_one_are_remarked_on(tmp_path: Path) -> None:
     write_series(tmp_path / "in")
     remark = "5 files, a.dcm to e.dcm, are slices of one DICOM series and are denoised one by one"
-    for number, given in enumerate(([f"{tmp_path}/in/*"], sorted((tmp_path / "in").iterdir()))):
+    names: list[list[Any]] = [[f"{tmp_path}/in/*"], sorted((tmp_path / "in").iterdir())]
+    for number, given in enumerate(names):
         result = run("denoise", *given, tmp_path / f"out{number}", *SETTINGS)
         assert result.exit_code == 0, result.stderr
         assert remark in " ".join(result.stderr.split())

@@ -10,11 +10,13 @@ from cases import RUNNABLE_ENGINES
 from numpy.typing import NDArray
 
 from integrodiff import (
+    Denoiser,
     PoissonGaussian,
     denoise,
     estimate_poisson_gaussian,
     estimate_sigma,
 )
+from integrodiff.noise.variation import estimated_map
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,70 @@ class TestEstimateSigma:
             estimate_sigma(np.full((30, 30), np.nan))
         with pytest.raises(ValueError, match="channel_axis"):
             estimate_sigma(np.zeros((30, 30, 3)))
+
+
+class TestMap:
+    def levels(self) -> NDArray[np.float64]:
+        return np.geomspace(12, 30, 160) * np.ones((120, 1))
+
+    def test_finds_how_noise_varies(self, camera: NDArray[np.float64]) -> None:
+        levels, clean = self.levels(), camera[:120, :160]
+        image = clean + normal(clean.shape, 1) * levels
+        found = estimated_map([image], [None])
+        assert found.shape == clean.shape
+        assert np.sqrt(np.mean(np.log(found / levels) ** 2)) < 0.25
+        for factor in (1e-6, 1e6):
+            scaled = estimated_map([image * factor], [None])
+            np.testing.assert_allclose(scaled, found * factor, rtol=1e-4)
+        one, mapped = (
+            np.mean((denoise(image, sigma, data_range=255) - clean) ** 2) for sigma in (None, "map")
+        )
+        assert mapped < one
+        np.testing.assert_array_equal(
+            denoise(image, "map", data_range=255), denoise(image, found, data_range=255)
+        )
+
+    def test_noise_that_does_not_vary(self) -> None:
+        flat = normal((120, 160), 20)
+        found = estimated_map([flat], [None])
+        assert np.abs(found / 20 - 1).max() < 0.1
+
+    def test_planes_samples_and_masks(self) -> None:
+        levels = self.levels()
+        frames = np.stack([normal(levels.shape, 1, seed) * levels for seed in range(3)])
+        grids = [estimated_map([frame], [None]) for frame in frames]
+        np.testing.assert_allclose(
+            estimated_map(list(frames), [None] * 3), np.median(grids, axis=0), rtol=0.05
+        )
+        colours = np.stack([frames[0], 3 * frames[1]], axis=-1)
+        expected = np.sqrt((grids[0] ** 2 + 9 * grids[1] ** 2) / 2)
+        np.testing.assert_allclose(estimated_map([colours], [None]), expected, rtol=0.05)
+        mask = np.ones(levels.shape, np.bool_)
+        mask[:, 60:100] = False
+        spoiled = np.where(mask, frames[0], 1e30)
+        found = estimated_map([spoiled], [mask])
+        assert np.sqrt(np.mean(np.log(found / levels)[mask] ** 2)) < 0.25
+        result = denoise(spoiled, "map", mask=mask, data_range=255)
+        np.testing.assert_array_equal(result[~mask], spoiled[~mask])
+
+    def test_each_image_has_its_own(self) -> None:
+        denoiser = Denoiser("map", data_range=255)
+        first, second = normal((90, 90), 10), normal((90, 90), 30, 1)
+        once = denoiser(first)
+        denoiser(second)
+        np.testing.assert_array_equal(denoiser(first), once)
+
+    def test_refused(self) -> None:
+        with pytest.raises(ValueError, match="100 x 40 pixels is too small to estimate a map"):
+            denoise(normal((40, 100), 1), "map")
+        with pytest.raises(ValueError, match="one channel, and this image has 2"):
+            denoise(normal((2, 90, 90), 1), "map", axes="CYX")
+        with pytest.raises(ValueError, match="could be mapped"):
+            denoise(np.ones((90, 90)), "map")
+        with pytest.raises(ValueError, match="sigma must be one of 'map'"):
+            denoise(normal((90, 90), 1), "much")
+        with pytest.raises(ValueError, match="Rician"):
+            denoise(np.ones((90, 90)), "map", noise="rician")
 
 
 class TestBlindDenoising:

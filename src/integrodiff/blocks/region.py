@@ -226,5 +226,17 @@ class BlockDenoiser:
 
 
 def resolved_for(denoiser: Denoiser, image: LargeImage) -> ResolvedRequest:
-    """Resolve the request of a denoiser for a large image, from a sample of it."""
-    return resolve(denoiser.request_for(image.layout), image, image.sample())
+    """Resolve the request of a denoiser for a large image, from a sample of it.
+
+    Raises
+    ------
+    ValueError
+        If a map of noise levels is to be estimated, which needs the whole image.
+    """
+    request = denoiser.request_for(image.layout)
+    if isinstance(request.sigma, str):
+        raise ValueError(
+            "a map of noise levels is not estimated for images in blocks; give the map itself, "
+            "or a noise level"
+        )
+    return resolve(request, image, image.sample())

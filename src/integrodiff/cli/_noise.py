@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 Sigma = Annotated[
     str | None,
     typer.Option(
-        metavar="S|SCALE:S,...",
+        metavar="S|SCALE:S,...|map",
         help="Standard deviation of the noise, in grey levels of the image. For noise that is "
         "correlated between pixels, levels for scales in pixels, such as 0.5:10,2:25. If not "
-        "given, the noise is estimated for each channel.",
+        "given, the noise is estimated for each channel; map estimates how it varies over the "
+        "image.",
         show_default=False,
     ),
 ]
@@ -132,13 +133,14 @@ class NoiseOptions:
         """Files that describe the noise."""
         return [Path(name) for name in (self.sigma_map, self.noise_psd) if name is not None]
 
-    def _sigma(self) -> float | dict[float, float] | None:
-        """Return the noise level, or the levels by their scale."""
+    def _sigma(self) -> float | dict[float, float] | str | None:
+        """Return the noise level, the levels by their scale, or that a map is asked for."""
         from integrodiff._checks import nonnegative_number
         from integrodiff.noise.levels import given_levels
+        from integrodiff.request import MAP
 
-        if self.sigma is None:
-            return None
+        if self.sigma is None or self.sigma == MAP:
+            return self.sigma
         try:
             if ":" not in self.sigma:
                 return nonnegative_number("sigma", float(self.sigma))
@@ -148,7 +150,7 @@ class NoiseOptions:
             if "sigma" in str(error):
                 raise
             raise ValueError(
-                f"--sigma must be a number, or levels for scales such as 0.5:10,2:25; got "
+                f"--sigma must be a number, levels for scales such as 0.5:10,2:25, or map; got "
                 f"{self.sigma!r}"
             ) from error
         given_levels(levels)

@@ -192,7 +192,22 @@ class Tiles:
     def _headroom(self, means: Floats) -> Floats:
         """Return the distance to the next clipped grey value."""
         darkest, brightest = self.clipped
-        return np.minimum(means - darkest, brightest - means)
+        return np.asarray(np.minimum(means - darkest, brightest - means))
+
+    def local(self) -> tuple[Floats, Floats, NDArray[np.float64]]:
+        """Return energies of all tiles, of their neighbours, and of their high frequencies.
+
+        All are in grey levels squared. The second is infinite for tiles that do not show the noise:
+        constant and clipped ones.
+        """
+        energies = _energies(self.power)
+        usable = energies > (_ROUNDING * self.means) ** 2
+        level = math.sqrt(np.median(energies[usable])) if usable.any() else 0.0
+        usable &= self._unclipped(level)
+        around = self._mean_of_neighbours(np.where(usable, energies, np.inf))
+        high = self.power[:, _HIGHER].mean(axis=1, dtype=np.float64)
+        around = np.where(usable, around, np.inf)
+        return energies, around, np.asarray(high * self.unit**2)
 
     def _measured(self, energies: Floats, usable: NDArray[np.bool_]) -> Measurement:
         """Return the mean spectrum of usable tiles with quiet neighbours."""
