@@ -533,7 +533,7 @@ function listen() {
     const [file] = event.clipboardData.files;
     if (file) await openFile(file);
   });
-  on("another", "click", () => elements.file.click());
+  for (const id of ["choose", "another"]) on(id, "click", () => elements.file.click());
   on("model", "change", () => {
     showSettings();
     update();

@@ -261,7 +261,7 @@ const scenarios = {
     await page.tap("#canvas", { position: { x: 100, y: 150 } });
     await page.waitForSelector("#why-rows tr");
     const targets = await page.evaluate(() =>
-      [...document.querySelectorAll("button, .button, select, summary")]
+      [...document.querySelectorAll("button, select, summary")]
         .filter((element) => element.offsetParent)
         .map((element) => [element.textContent.slice(0, 20), element.getBoundingClientRect().height])
         .filter(([, height]) => height < 24),
