@@ -18,7 +18,7 @@ from integrodiff.cli.page import page_server
 
 PAGE = Path(__file__).resolve().parent
 IMAGES = PAGE.parent / "docs" / "images"
-COLOURS = 64
+COLOURS = 256
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 // The page: what a person does, and what is shown.
 
+import { FileError } from "../formats/errors.js";
 import { MOST_PIXELS, readImage, resultFormat, typeName, writeImage } from "../formats/files.js";
 import { commandFor, pythonFor, resultName } from "./commands.js";
 import { Cancelled, Computer } from "./computer.js";
@@ -52,7 +53,9 @@ let data;
 function complain(error) {
   if (error instanceof Cancelled) return;
   const text = error.message || String(error);
-  elements.message.textContent = `${text[0].toUpperCase()}${text.slice(1)}`;
+  // Messages about files begin with their names.
+  const named = error instanceof FileError;
+  elements.message.textContent = named ? text : `${text[0].toUpperCase()}${text.slice(1)}.`;
   elements.message.hidden = false;
 }
 
@@ -83,8 +86,11 @@ async function openBytes(name, bytes) {
   state.source = image;
   state.sigma = null;
   elements.added.value = 0;
+  const wasOpening = elements.open.contains(document.activeElement);
   elements.main.dataset.state = "loaded";
   elements.work.hidden = false;
+  // What had the focus is no longer there.
+  if (wasOpening) elements.canvas.focus({ preventScroll: true });
   elements.psnr.hidden = true;
   elements.compared.replaceChildren();
   elements["why-content"].hidden = true;
@@ -527,6 +533,7 @@ function listen() {
     const [file] = event.clipboardData.files;
     if (file) await openFile(file);
   });
+  for (const id of ["choose", "another"]) on(id, "click", () => elements.file.click());
   on("model", "change", () => {
     showSettings();
     update();
@@ -591,7 +598,8 @@ function listen() {
 
 async function openFile(file) {
   if (file.size > 8 * MOST_PIXELS) {
-    complain(new Error(`${file.name} has ${Math.round(file.size / 1e6)} MB, too much for this page.`));
+    const size = Math.round(file.size / 1e6);
+    complain(new FileError(`${file.name} cannot be read: its ${size} MB are too much for this page.`));
     return;
   }
   await openBytes(file.name, new Uint8Array(await file.arrayBuffer()));

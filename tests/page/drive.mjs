@@ -104,6 +104,15 @@ const scenarios = {
     return { ...seen, button, running, hidden, after: await text(page, "#status") };
   },
 
+  // An image of which a part is denoised first: downloading denoises all of it.
+  async whole(file, target) {
+    const page = await open();
+    await choose(page, file);
+    const first = await text(page, "#status");
+    const name = await download(page, "#download", target);
+    return { ...(await facts(page)), first, name };
+  },
+
   // Files that cannot be read, one after the other, and then one that can.
   async refused(good, ...files) {
     const page = await open();
@@ -125,7 +134,16 @@ const scenarios = {
   async controls() {
     const page = await open({ viewport: { width: 1200, height: 800 }, permissions: ["clipboard-read", "clipboard-write"] });
     await page.waitForSelector("[data-sample]");
-    await andWait(page, () => page.click('[data-sample="clean.png"]'));
+    // By the keyboard.
+    await page.focus('[data-sample="clean.png"]');
+    await andWait(page, () => page.keyboard.press("Enter"));
+    const focused = await page.evaluate(() => document.activeElement.id);
+    await page.focus("#another");
+    const [chooser] = await Promise.all([
+      page.waitForEvent("filechooser"),
+      page.keyboard.press("Enter"),
+    ]);
+    const several = chooser.isMultiple();
     const picture = () =>
       page.evaluate(
         () =>
@@ -217,7 +235,7 @@ const scenarios = {
         })
         .map((element) => element.outerHTML),
     );
-    return { changes, divider, step, why, scales, compared, model, moved, back, copied, python, unnamed };
+    return { focused, several, changes, divider, step, why, scales, compared, model, moved, back, copied, python, unnamed };
   },
 
   // Once it was there, the page needs no network.
@@ -243,7 +261,7 @@ const scenarios = {
     await page.tap("#canvas", { position: { x: 100, y: 150 } });
     await page.waitForSelector("#why-rows tr");
     const targets = await page.evaluate(() =>
-      [...document.querySelectorAll("button, .button, select, summary")]
+      [...document.querySelectorAll("button, select, summary")]
         .filter((element) => element.offsetParent)
         .map((element) => [element.textContent.slice(0, 20), element.getBoundingClientRect().height])
         .filter(([, height]) => height < 24),

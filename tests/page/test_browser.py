@@ -163,6 +163,19 @@ def test_photograph_of_24_megapixels(drive: Drive, tmp_path: Path) -> None:
     assert seen["command"] == "integrodiff denoise large.jpg large-denoised.png --exact"
 
 
+@pytest.mark.long
+def test_larger_photograph_as_a_whole(drive: Drive, tmp_path: Path) -> None:
+    image = in_bytes(np.tile(noisy((400, 600)), (3, 2)))
+    Image.fromarray(image).save(tmp_path / "larger.jpg", quality=92)
+    seen = drive("whole", tmp_path / "larger.jpg", tmp_path / "saved.png")
+    check(seen)
+    assert "Denoised 640 × 640 pixels of it" in seen["first"]
+    assert seen["status"] == "Saved larger-denoised.png."
+    assert seen["name"] == "larger-denoised.png"
+    saved = read_png(tmp_path / "saved.png")
+    same_but_for_rounding(saved, by_command(seen, tmp_path, read_png))
+
+
 def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
     image = in_bytes(noisy((60, 70)))
     Image.fromarray(image).save(tmp_path / "good.jpg")
@@ -186,7 +199,7 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
     seen = drive("refused", tmp_path / "good.webp", *(tmp_path / name for name in names))
     assert seen["elsewhere"] == []
     for name, reason, message in zip(names, reasons, seen["messages"], strict=True):
-        assert message.lower().startswith(f"{name} cannot be read: "), message
+        assert message.startswith(f"{name} cannot be read: "), message
         assert reason in message
     assert seen["hidden"]
 
@@ -195,6 +208,8 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
 def test_every_control(drive: Drive) -> None:
     seen = drive("controls")
     check(seen)
+    assert seen["focused"] == "canvas"
+    assert seen["several"] is False
     assert all(seen["changes"].values()), seen["changes"]
     assert 65 <= int(seen["divider"]) <= 75
     assert seen["step"] == "1 of 6"
