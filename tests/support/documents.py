@@ -88,7 +88,9 @@ def _outside_fences(text: str) -> Iterator[tuple[int, str]]:
 
 def python_blocks(page: Path) -> list[Snippet]:
     """Return the fenced blocks of Python of a page."""
-    found, lines, start = [], [], 0
+    found: list[Snippet] = []
+    lines: list[str] = []
+    start = 0
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         fence = _FENCE.match(line)
         if start and fence and not fence[3]:
