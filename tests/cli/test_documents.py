@@ -24,7 +24,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     documents.run_python(page, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_python_blocks_about_training_run(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[train]'")
     documents.run_python(TRAINING, tmp_path)

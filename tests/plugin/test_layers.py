@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from integrodiff import NoiseLevelWarning, denoise
 from integrodiff.napari.job import Outcome, Progress, Settings, denoising
@@ -25,14 +27,15 @@ def finished(job: object) -> tuple[list[Progress], Outcome]:
 
 
 @pytest.fixture
-def noisy() -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def noisy() -> NDArray[np.float32]:
     y, x = np.mgrid[:48, :64]
     clean = 60.0 + 90 * (np.hypot(y - 24, x - 30) < 14)
-    return (clean + np.random.default_rng(0).normal(0, 10, clean.shape)).astype(np.float32)
+    noise = np.random.default_rng(0).normal(0, 10, clean.shape)
+    return np.asarray(clean + noise, np.float32)
 
 
 def test_a_computation_yields_every_step_and_equals_denoise(
-    noisy: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+    noisy: NDArray[np.float32],
 ) -> None:
     seen, outcome = finished(denoising(noisy, Settings(sigma=10.0)))
     numbers = [progress.number for progress in seen if progress.total]
@@ -46,7 +49,7 @@ def test_a_computation_yields_every_step_and_equals_denoise(
 
 
 def test_an_estimated_level_is_reported(
-    noisy: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+    noisy: NDArray[np.float32],
 ) -> None:
     _, outcome = finished(denoising(noisy, Settings()))
     assert "(estimated)" in outcome.noise
@@ -62,7 +65,7 @@ def test_errors_are_those_of_the_package() -> None:
 
 
 def test_warnings_are_those_of_the_package(
-    noisy: np.ndarray[tuple[int, int], np.dtype[np.float32]],
+    noisy: NDArray[np.float32],
 ) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -114,7 +117,7 @@ def test_samples_are_noisy_images(sample: object) -> None:
     assert kind == "image"
     assert shown["name"]
     axes = "YXS" if shown.get("rgb") else "ZYX" if data.ndim == 3 else "YX"
-    noise = "poisson" if "photon" in shown["name"] else "gaussian"
+    noise: Any = "poisson" if "photon" in shown["name"] else "gaussian"
     spacing = shown.get("scale")
     result = denoise(data, axes=axes, noise=noise, spacing=spacing, as_float=True)
     assert result.shape == data.shape

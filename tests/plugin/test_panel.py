@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 MISSING = [name for name in ("napari", "pytestqt") if importlib.util.find_spec(name) is None]
@@ -60,11 +61,11 @@ def panel_for(viewer: Any, qtbot: Any) -> Callable[[], Any]:
     return opened
 
 
-def disc(*planes: int, sigma: float = 12.0) -> np.ndarray[Any, np.dtype[np.float32]]:
+def disc(*planes: int, sigma: float = 12.0) -> NDArray[np.float32]:
     y, x = np.mgrid[:72, :80]
     clean = 60.0 + 90 * (np.hypot(y - 36, x - 40) < 20)
     noise = np.random.default_rng(0).normal(0, sigma, (*planes, 72, 80))
-    return (clean + noise).astype(np.float32)
+    return np.asarray(clean + noise, np.float32)
 
 
 def finish(qtbot: Any, panel: Any) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_window_shows_the_panel_and_the_result(tmp_path: Path) -> None:
     """The script that draws the picture of the docs opens a sample and denoises it."""
     for name in ("napari", "PySide6"):

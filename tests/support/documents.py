@@ -88,7 +88,9 @@ def _outside_fences(text: str) -> Iterator[tuple[int, str]]:
 
 def python_blocks(page: Path) -> list[Snippet]:
     """Return the fenced blocks of Python of a page."""
-    found, lines, start = [], [], 0
+    found: list[Snippet] = []
+    lines: list[str] = []
+    start = 0
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         fence = _FENCE.match(line)
         if start and fence and not fence[3]:
@@ -167,6 +169,8 @@ def evaluate(call: str) -> NDArray[np.generic]:
         "array": noisy(2, 2),
         "image": noisy(),
         "valid": noisy() > 0,
+        "sigma": 10,
+        **dict.fromkeys("zyx", 1.0),
         "levels": np.full((SIDE, SIDE), 10.0),
         "volume": noisy(3),
     }
@@ -269,12 +273,8 @@ FILES: dict[str, Callable[[Path], object]] = {
 }
 """What is written before a command runs that names it."""
 
-RESULTS: dict[str, Callable[[Path], object]] = {
-    "clean.png": _photo,
-    "clean.tif": _tiff,
-    "clean.nii.gz": _scan,
-}
-"""Results of `denoise` that other commands read."""
+RESULTS = ("clean.png", "clean.tif", "clean.nii.gz")
+"""Results of `denoise` that other commands read; they are like the image before them."""
 
 
 # Commands.
@@ -329,8 +329,8 @@ def _run_own(text: str, words: list[str], folder: Path) -> None:
     """Run a command on generated files, and look at the image that it writes."""
     source = None
     target = words[2] if words[0] == "denoise" else None
-    for word in words[1:]:
-        known = FILES.get(word) or (RESULTS.get(word) if word != target else None)
+    for word in words[1 : words.index(">") if ">" in words else None]:
+        known = FILES[words[1]] if word in RESULTS and word != target else FILES.get(word)
         if known is not None and not (folder / word).exists():
             (_long_scan if word.endswith(".nii.gz") and "--at" in words else known)(folder / word)
     if "<" in words:

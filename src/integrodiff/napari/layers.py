@@ -185,4 +185,5 @@ def valid_pixels(layer: Any, image: Any, axes: str, part: Part) -> NDArray[np.bo
             f"the layer {layer.name!r} has the shape {tuple(data.shape)}, and cannot be the mask "
             f"of an image of shape {shape}; it needs this shape, or rows and columns alone"
         )
-    return np.asarray(data[tuple(chosen)]) != 0
+    valid: NDArray[np.bool_] = np.asarray(data[tuple(chosen)]) != 0
+    return valid
