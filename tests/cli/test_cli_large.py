@@ -101,6 +101,7 @@ def test_zarr_in_blocks_is_what_pages_are(tmp_path: Path) -> None:
         assert np.abs(one - other).max() <= 2
 
 
+@pytest.mark.long
 def test_invalid_pixels_and_frames_in_blocks(tmp_path: Path) -> None:
     pixels = values(2, 100, 190).astype(np.float32)
     pixels[1, 20:40, 100:] = np.nan
@@ -112,6 +113,7 @@ def test_invalid_pixels_and_frames_in_blocks(tmp_path: Path) -> None:
     assert np.nanmax(np.abs(pages - blocks)) < 1.6
 
 
+@pytest.mark.long
 def test_volume_in_blocks(tmp_path: Path) -> None:
     write_zarr(tmp_path / "in.zarr", values(12, 140, 130))
     more = ("--sigma", 400, "--data-range", 20000)
