@@ -131,7 +131,8 @@ def in_memory(arguments: argparse.Namespace) -> dict[str, Any]:
     from integrodiff import Denoiser
 
     array = zarr.open_array(Path(arguments.source) / "s0")
-    part = array[tuple(slice(0, min(arguments.side, length)) for length in array.shape)]
+    index = tuple(slice(0, min(arguments.side, length)) for length in array.shape)
+    part = np.asarray(array[index])
     axes = "ZYX" if part.ndim == 3 else "YX"
     denoiser = Denoiser(400, data_range=20000, axes=axes, model=arguments.model, threads=1)
     times = []

@@ -62,8 +62,12 @@ def write_zarr(path: Path, pixels: NDArray[Any], **options: Any) -> None:
         scale = {"type": "scale", "scale": factor}
         datasets.append({"path": f"s{level}", "coordinateTransformations": [scale]})
     axes = [{"name": n, "type": "time" if n == "t" else "space"} for n in names]
-    image = {"axes": axes, "datasets": datasets, "type": "mean"}
+    image: Any = {"axes": axes, "datasets": datasets, "type": "mean"}
     group.attrs["ome"] = {"version": "0.5", "multiscales": [image], "omero": {"name": "mine"}}
+
+
+def level_of(path: Path) -> NDArray[Any]:
+    return np.asarray(zarr.open_array(path)[...])
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -90,32 +94,33 @@ def test_zarr_in_blocks_is_what_pages_are(tmp_path: Path) -> None:
             assert json.loads(pages[name]) == json.loads(blocks[name])
     for level in range(3):
         one, other = (
-            zarr.open_array(tmp_path / name / f"s{level}")[...].astype(int)
+            level_of(tmp_path / name / f"s{level}").astype(int)
             for name in ("pages.zarr", "blocks.zarr")
         )
         # 0.02 of 255 grey levels are 1.6 of 20000.
         assert np.abs(one - other).max() <= 2
 
 
+@pytest.mark.long
 def test_invalid_pixels_and_frames_in_blocks(tmp_path: Path) -> None:
     pixels = values(2, 100, 190).astype(np.float32)
     pixels[1, 20:40, 100:] = np.nan
     write_zarr(tmp_path / "in.zarr", pixels, fill_value=0.0)
     for name, more in (("pages", ()), ("blocks", LIMIT)):
         succeed(tmp_path / "in.zarr", tmp_path / f"{name}.zarr", *GIVEN, *more)
-    pages, blocks = (zarr.open_array(tmp_path / f"{n}.zarr/s0")[...] for n in ("pages", "blocks"))
+    pages, blocks = (level_of(tmp_path / f"{n}.zarr/s0") for n in ("pages", "blocks"))
     np.testing.assert_array_equal(np.isnan(blocks), np.isnan(pixels))
     assert np.nanmax(np.abs(pages - blocks)) < 1.6
 
 
+@pytest.mark.long
 def test_volume_in_blocks(tmp_path: Path) -> None:
     write_zarr(tmp_path / "in.zarr", values(12, 140, 130))
     more = ("--sigma", 400, "--data-range", 20000)
     succeed(tmp_path / "in.zarr", tmp_path / "whole.zarr", *more)
     succeed(tmp_path / "in.zarr", tmp_path / "blocks.zarr", *more, "--block", "1/1")
     whole, blocks = (
-        zarr.open_array(tmp_path / f"{name}.zarr/s0")[...].astype(int)
-        for name in ("whole", "blocks")
+        level_of(tmp_path / f"{name}.zarr/s0").astype(int) for name in ("whole", "blocks")
     )
     assert np.abs(whole - blocks).max() <= 2
     assert np.abs(whole - values(12, 140, 130)).max() > 500
@@ -244,7 +249,7 @@ def test_the_limit_of_memory_is_honoured(tmp_path: Path) -> None:
     )
     _, words = job.communicate()
     assert job.returncode == 0, words
-    found = zarr.open_array(tmp_path / "out.zarr/s0")
+    found = level_of(tmp_path / "out.zarr/s0")
     assert found.shape == pixels.shape
     assert found[:500, :500].std() < pixels[:500, :500].std()
 

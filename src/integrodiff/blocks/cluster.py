@@ -148,7 +148,7 @@ def local_cluster(workers: int) -> Iterator[Client]:
             threads_per_worker=1,
             processes=True,
             memory_limit=0,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             env=one,
             silence_logs=logging.ERROR,
         ) as cluster,

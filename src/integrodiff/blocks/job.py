@@ -95,6 +95,15 @@ class FileWindow:
             self._reader = windows_of(self.path)
         return self._reader.window(index)
 
+    def close(self) -> None:
+        """Close the file of this process; the next window opens it again."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def __del__(self) -> None:
+        self.close()
+
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_reader": None}
 

@@ -109,11 +109,13 @@ def wants_blocks(source: Path, options: BlockOptions) -> bool:
     from integrodiff.io import format_of_content
     from integrodiff.io.windows import WINDOWED, is_large
 
-    with stopping(ExitCode.INPUT, ImageFileError):
+    if options.scheduler or options.workers or options.part:
+        return True
+    try:
         windowed = format_of_content(source).name in WINDOWED
-        if options.scheduler or options.workers or options.part:
-            return True
         return windowed and (options.max_memory is not None or is_large(source))
+    except ImageFileError:
+        return False  # which is reported where the file is denoised
 
 
 def denoise_in_blocks(

@@ -348,10 +348,10 @@ class _Run:
             stop(
                 ExitCode.USAGE, "the image and the --json report cannot both go to standard output"
             )
-        given = {"--recursive": self.recursive, "--jobs": self.jobs > 1}
-        given["--resume"] = self.resume and pipes
+        given = {"--recursive": self.recursive, "--resume": self.resume, "--jobs": self.jobs > 1}
         named = [name for name, value in given.items() if value]
-        if named and not many:
+        # A large image may go on, too; whether it is one is known when it is opened.
+        if named and not many and (pipes or named != ["--resume"]):
             stop(ExitCode.USAGE, f"{', '.join(named)} needs a folder as OUT")
         single = [name for name, value in self.blocks.single.items() if value]
         if single and (many or pipes):

@@ -633,12 +633,19 @@ class OpenBlocks:
 
     def write(self, index: tuple[slice, ...], values: NDArray[Any]) -> None:
         """Write a block of the full resolution."""
+        self._clear(0, index)
         self.levels[0][index] = values
+
+    def _clear(self, level: int, index: tuple[slice, ...]) -> None:
+        """Remove the files of a block: zarr would read shards that a kill has torn."""
+        for key in self._keys(level, index):
+            (self.path / self._names[level] / key).unlink(missing_ok=True)
 
     def write_smaller(self, level: int, index: tuple[slice, ...]) -> None:
         """Compute a block of a smaller resolution from the one before, which is complete."""
         source, target = self.levels[level - 1 : level + 1]
         edges = self._edges[level - 1]
+        self._clear(level, index)
         write_level_block(source, target, edges, index, by_mean=self._by_mean)
 
     def digest(self, level: int, index: tuple[slice, ...], *, durable: bool = False) -> str:
