@@ -771,11 +771,17 @@ class TestCheckpoints:
 looks_at_gradients = pytest.mark.filterwarnings(r"ignore:The \.grad attribute of a Tensor")
 
 
-@pytest.mark.slow
 @looks_at_gradients
 @pytest.mark.usefixtures("fresh_compiler")
 class TestCompile:
-    @pytest.mark.parametrize("name", ["eed", "compact-tensor"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param("pm", marks=pytest.mark.slow),
+            pytest.param("eed", marks=pytest.mark.long),
+            pytest.param("compact-tensor", marks=pytest.mark.long),
+        ],
+    )
     def test_steps_are_compiled(self, name: str) -> None:
         """The same values and gradients; two graphs serve all steps and noise levels.
 
