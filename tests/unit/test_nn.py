@@ -811,15 +811,6 @@ class TestCompile:
         assert counter.frame_count == 2
 
 
-@pytest.mark.long
-@looks_at_gradients
-@pytest.mark.usefixtures("fresh_compiler")
-def test_inductor() -> None:
-    layer, noisy = nn.Diffusion(SMALL["iad"], 255.0), images(1, 1, 6, 7, dtype=torch.float32)
-    found = torch.compile(layer)(noisy, 20.0)
-    torch.testing.assert_close(found, layer(noisy, 20.0), rtol=0, atol=1e-3)
-
-
 class TestStepSizes:
     """The hypothesis: no parameter and no noise level make a step unstable."""
 
