@@ -63,8 +63,9 @@ class ModelLaw(nn.Module):
         for name, value in self._stored(model).items():
             tensor = torch.tensor(value, dtype=dtype or torch.get_default_dtype(), device=device)
             self.register_parameter(name, nn.Parameter(tensor))
-        evolution = model.evolution(max(model.noise_levels, default=25.0), None, spacing)
-        self.steps = evolution.steps
+        # Refuses a model that cannot be run, or not in volumes.
+        level = max(model.noise_levels, default=25.0)
+        self.steps = model._computable_evolution(level, spacing).steps
 
     @property
     def _members(self) -> tuple[ExplicitModel, ...]:
@@ -182,8 +183,6 @@ class ModelLaw(nn.Module):
         plain = _transferred([*numbers, *evolution.scales, levels], images)
         scales, sigmas = plain[len(numbers) : -1], plain[-1]
         share = self._origin.share_of_bound
-        if isinstance(self._origin, ByNoiseLevel):
-            share = min(share, self._members[0].share_of_bound)
         taus, changed = [], False
         for i in range(images):
             here = replace(
