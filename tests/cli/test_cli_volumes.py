@@ -111,7 +111,7 @@ def test_messages_speak_of_options(tmp_path: Path) -> None:
     write_array(tmp_path / "in.nii", scene(), "ZYX")
     names = tmp_path / "in.nii", tmp_path / "out.nii"
     for options, message in (
-        (("--model", "iad-fast"), "Take --model iad-plus, or --slices"),
+        (("--model", "iid"), "Take --model iad-plus, or --slices"),
         (("--model", "iad-deep"), "Take --model iad-plus, or --slices to denoise slices one"),
         (("--spacing", "4,1,1"), "take --slices to denoise slices one by one"),
         (("--slices", "--spacing", "4,1,1"), "slices of a volume, take --volume"),

@@ -105,6 +105,8 @@ def scene(shape: tuple[int, ...], seed: int = 0) -> Floats:
 @pytest.mark.parametrize("name", MODELS)
 def test_deviation_from_the_reference(name: str, spacing: Spacing) -> None:
     volume, evolution = scene((1, 13, 14, 18)), first_steps(evolution_of(MODELS[name], spacing), 4)
+    # Steps at the bound may be cut by half a percent, see docs/volumes.md.
+    evolution = replace(evolution, tau=0.98 * evolution.tau)
     assert volume_shortcuts(evolution) is not None
     expected = NUMPY.evolve(volume, evolution)
     np.testing.assert_allclose(

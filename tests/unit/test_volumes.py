@@ -255,7 +255,7 @@ def test_thick_slices_warn() -> None:
 def test_parameters_of_images_warn() -> None:
     volume = scene((3, 20, 20))
     with pytest.warns(VolumeModelWarning, match="trained on images"):
-        denoise(volume, 15, **{**COMMON, "model": "iad"})
+        denoise(volume, 15, **{**COMMON, "model": "iid"})
 
 
 @pytest.mark.filterwarnings("ignore::integrodiff.VolumeModelWarning")
