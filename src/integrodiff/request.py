@@ -73,7 +73,7 @@ MAP = "map"
 
 Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any] | str | None
 
-_THICK = 1.5
+_THICK = 2.5
 """Ratio of spacings up to which volumes are known to be denoised well."""
 
 _BAND_PIXELS = 2**16

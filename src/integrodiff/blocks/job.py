@@ -43,7 +43,7 @@ from integrodiff.request import InvalidPixels
 from integrodiff.validity import Validity
 
 BASE = 250 * 10**6
-"""Bytes that a process takes before it has seen a pixel; measured, see ``docs/clusters.md``."""
+"""Bytes reserved for what a process takes before it has seen a pixel; 84 to 134 MB were seen."""
 
 LARGEST = {2: 4096, 3: 512}
 """Largest side of a unit, in images and volumes, unless a shard is larger."""
