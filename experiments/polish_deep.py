@@ -132,13 +132,9 @@ class Numbers:
         return np.concatenate([self.others.vector(model), scales])
 
     def model(self, vector: Vector) -> DeepDiffusion:
-        """Return the model with these numbers; mixes stay within their range."""
+        """Return the model with these numbers."""
         count = len(self.others.names)
-        bounded = [
-            min(max(value, -1.0), 1.0) if name.startswith("mixes") else value
-            for name, value in zip(self.names, vector[:count], strict=False)
-        ]
-        model = cast(DeepDiffusion, self.others.model(np.array(bounded)))
+        model = cast(DeepDiffusion, self.others.model(vector[:count]))
         channels = zip(model.channels, np.exp(vector[count:]).tolist(), strict=True)
         return replace(model, channels=tuple(Channel(c.order, scale) for c, scale in channels))
 

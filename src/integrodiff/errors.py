@@ -115,7 +115,7 @@ class VolumeModelWarning(UserWarning):
     >>> from integrodiff import VolumeModelWarning, denoise
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", VolumeModelWarning)
-    ...     result = denoise(np.zeros((4, 32, 32)), sigma=5, axes="ZYX", model="iad")
+    ...     result = denoise(np.zeros((4, 32, 32)), sigma=5, axes="ZYX", model="pm")
     >>> caught[0].category.__name__
     'VolumeModelWarning'
     """

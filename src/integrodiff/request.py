@@ -21,6 +21,7 @@ from integrodiff._checks import (
     positive_integer,
     positive_number,
     sequence_of_numbers,
+    shown,
 )
 from integrodiff.blocks.memory import memory_limit
 from integrodiff.colour import (
@@ -160,7 +161,11 @@ class Request:
                 "with the gain, offset and readout noise of the detector"
             )
         if isinstance(self.sigma, str):
-            one_of("sigma", self.sigma, (MAP,))
+            if self.sigma != MAP:
+                raise ValueError(
+                    "sigma must be a noise level, levels per channel or scale, a map of levels, "
+                    f"or {MAP!r} to estimate one; got {shown(self.sigma)}"
+                )
             if self.noise == "rician":
                 raise ValueError("a map of the levels of Rician noise cannot be estimated; give it")
         elif self.noise_psd is not None:

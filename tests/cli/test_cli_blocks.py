@@ -14,8 +14,15 @@ from integrodiff import denoise
 from integrodiff.engines import ENGINES
 from integrodiff.io import read_image
 
-SETTINGS = ("--sigma", 15, "--data-range", 255, "--engine", "native")
-ARGUMENTS: dict[str, Any] = {"sigma": 15, "data_range": 255, "engine": "native", "axes": "ZYX"}
+# A model whose large scales count, so that blocks differ from the whole.
+SETTINGS = ("--sigma", 15, "--data-range", 255, "--engine", "native", "--model", "iad")
+ARGUMENTS: dict[str, Any] = {
+    "sigma": 15,
+    "data_range": 255,
+    "engine": "native",
+    "axes": "ZYX",
+    "model": "iad",
+}
 
 
 @pytest.mark.slow

@@ -239,6 +239,16 @@ def _nrrd(path: Path) -> None:
     nrrd.write(str(path), noisy(3).astype(np.int16).T, {"spacings": [1.0, 1.0, 1.0]})
 
 
+def _large(folder: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.create_group(folder, zarr_format=3)
+    group.create_array("0", data=noisy().astype(np.uint16), chunks=(SIDE, SIDE))
+    axes = [{"name": name, "type": "space"} for name in "yx"]
+    scale = [{"type": "scale", "scale": [1.0, 1.0]}]
+    levels = [{"path": "0", "coordinateTransformations": scale}]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": levels}]}
+
+
 def _long_scan(path: Path) -> None:
     """Write a volume that has the slice 80, for which a command asks."""
     nibabel = pytest.importorskip("nibabel")
@@ -265,6 +275,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "scan.nrrd": _nrrd,
     "tomogram.mrc": _tomogram,
     "scene.tif": _scene,
+    "big.zarr": _large,
     "levels.tif": lambda path: tifffile.imwrite(path, np.full((SIDE, SIDE), 10.0, np.float32)),
     "spectrum.npy": lambda path: np.save(path, np.full((SIDE, SIDE), 100.0 * SIDE**2)),
     "valid.png": lambda path: Image.fromarray(np.full((SIDE, SIDE), 255, np.uint8)).save(path),

@@ -75,10 +75,13 @@ def test_blocks_cover_everything_once_within_the_limit(slices: int, reach: int, 
 
 
 def test_the_halo_follows_scales_and_spacing() -> None:
-    wide = halo([PLUS.evolution(25.0).in_volume((1.0, 1.0, 1.0))])
-    assert wide == (49, 49, 49)
-    thick = halo([PLUS.evolution(25.0).in_volume((4.0, 1.0, 1.0))])
-    assert thick == (2 * PLUS.steps, 49, 49)
+    narrow = halo([PLUS.evolution(25.0).in_volume((1.0, 1.0, 1.0))])
+    wide = halo([WIDE.evolution(25.0).in_volume((1.0, 1.0, 1.0))])
+    assert narrow[0] < wide[0] < 8 * WIDE.scales.largest
+    assert wide == (wide[0],) * 3
+    thick = halo([WIDE.evolution(25.0).in_volume((4.0, 1.0, 1.0))])
+    assert thick[1:] == wide[1:]
+    assert 2 * WIDE.steps <= thick[0] < wide[0] / 2
 
 
 def limit_for(
@@ -103,7 +106,7 @@ def limit_for(
 def test_blocks_agree_with_the_whole(sigma: float) -> None:
     volume = scene((240, 18, 19), sigma)
     whole = denoise(volume, sigma, axes="ZYX", model=WIDE, **FLAT)
-    limit = limit_for(volume, 0.6, model=WIDE)
+    limit = limit_for(volume, 0.75, model=WIDE)
     denoiser = Denoiser(sigma, axes="ZYX", max_memory=limit, model=WIDE, **FLAT)
     assert len(denoiser.pipeline(array_image(volume, axes="ZYX")).blocks) > 2
     found = denoiser(volume)
@@ -156,7 +159,7 @@ def test_interleaved_channels_in_blocks() -> None:
 @needs_native
 def test_refused() -> None:
     volume = scene((80, 9, 10))
-    with pytest.raises(ValueError, match="smallest blocks of this volume, of 80 slices, take"):
+    with pytest.raises(ValueError, match=r"smallest blocks of this volume, of \d+ slices, take"):
         denoise(volume, 25.0, axes="ZYX", max_memory=1000, **FLAT)
     with pytest.raises(ValueError, match="max_memory is for the engine 'native'"):
         denoise(volume, 25.0, axes="ZYX", max_memory="2G", **{**FLAT, "engine": "numpy"})

@@ -217,7 +217,7 @@ class TestBadInput:
             (-1, ValueError),
             (float("nan"), ValueError),
             (float("inf"), ValueError),
-            ("5", TypeError),
+            ("5", ValueError),
             (True, TypeError),
             ([1.0, 2.0], TypeError),
         ],

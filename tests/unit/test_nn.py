@@ -575,7 +575,7 @@ class TestDiffusion:
         with pytest.raises(ValueError, match="data_range must be positive"):
             nn.Diffusion("pm", 0.0)
         with pytest.warns(VolumeModelWarning, match="trained on images"):
-            nn.Diffusion("iad", dimensions=3)
+            nn.Diffusion("pm", dimensions=3)
         with pytest.raises(ValueError, match="order 2 are for images alone"), pytest.warns():
             nn.Diffusion(SMALL["compact"], dimensions=3)
 

@@ -200,9 +200,6 @@ def test_what_is_refused() -> None:
     alone = Evolution(scales=SCALES, schedule=((first_order(0.1, 0.0),),), tau=0.1, steps=2)
     with pytest.raises(ValueError, match="not in volumes"):
         alone.in_volume((1.0, 1.0, 1.0))
-    plain = replace(alone, schedule=((first_order(0.0, 0.0),),), pull=(0.0, 0.1))
-    refused = NativeEngine().refuses(plain.in_volume((1.0, 1.0, 1.0)))
-    assert refused == "volumes with a fidelity weight for each step"
 
 
 class TestDeepModel:

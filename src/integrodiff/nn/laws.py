@@ -17,6 +17,7 @@ from integrodiff.models.limits import require_computable
 from integrodiff.nn.volumes import DifferentiableVolumeGradient
 from integrodiff.stages import Evolution, StepLimit, Term, VolumeGradient, step_limit
 from integrodiff.stages._arrays import Scalar
+from integrodiff.stages.thick_slices import for_spacing
 
 _KEPT = ("noise_levels", "dimensions")
 """What is still true about the origin of parameters after they were trained on."""
@@ -134,7 +135,9 @@ class ModelLaw(nn.Module):
         levels = sigma.double().reshape(-1, *(1,) * axes)
         evolution = self._law(levels)._evolution(levels)  # type: ignore[arg-type]
         if self.spacing is not None:
-            evolution = _differentiable(evolution.in_volume(self.spacing))
+            volume = evolution.in_volume(self.spacing)
+            trained = self._origin.dimensions == 3
+            evolution = _differentiable(for_spacing(volume) if trained else volume)
         evolution = replace(
             evolution.mapped(lambda number: _with_axes(number, axes)),
             scales=tuple(_with_axes(scale, axes) for scale in evolution.scales),
@@ -240,7 +243,8 @@ def _differentiable(evolution: Evolution) -> Evolution:
         operator = term.derivatives
         if not isinstance(operator, VolumeGradient):
             return term
-        smooth = DifferentiableVolumeGradient(operator.theta, operator.spacing)
+        numbers = operator.theta, operator.spacing, operator.units, operator.twists
+        smooth = DifferentiableVolumeGradient(*numbers)
         return replace(term, derivatives=smooth)
 
     schedule = tuple(tuple(map(changed, terms)) for terms in evolution.schedule)

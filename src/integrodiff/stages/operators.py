@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.stages._arrays import Array, namespace
+from integrodiff.stages._arrays import Array, Scalar, namespace
 from integrodiff.stages.derivatives import (
     HIGHEST_ORDER,
     derivatives,
@@ -358,8 +358,8 @@ class VolumeGradient(DerivativeOperator):
         return WalkBound(slope=1.0, largest=symbol.largest_value)
 
 
-def _over(field: Array, length: float) -> Array:
-    return field if length == 1 else field / length
+def _over(field: Array, length: Scalar) -> Array:
+    return field if isinstance(length, float) and length == 1 else field / length
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from typing import cast
 
 from scipy.special import ive
 
-from integrodiff.stages._arrays import plain
+from integrodiff.stages._arrays import Scalar, plain
 from integrodiff.stages.evolution import Evolution, Term
 from integrodiff.stages.operators import VolumeGradient
 
@@ -43,14 +43,16 @@ _NONE: Three = (0.0, 0.0, 0.0)
 
 
 def noise_in_tensor(
-    scales: Sequence[float], weights: Sequence[float], spacing: Three, twists: Three
-) -> Three:
+    scales: Sequence[float], weights: Sequence[Scalar], spacing: Three, twists: Three
+) -> tuple[Scalar, Scalar, Scalar]:
     """Return the diagonal of the mean structure tensor of white noise, per squared voxel.
 
     Parameters
     ----------
-    scales, weights : sequence of float
-        Smoothing scales, and the weight of each of them in the structure tensor.
+    scales : sequence of float
+        Smoothing scales.
+    weights : sequence of float or array
+        The weight of each of them in the structure tensor.
     spacing : (float, float, float)
         Distance of slices, rows and columns, in the unit of the scales.
     twists : (float, float, float)
@@ -59,9 +61,9 @@ def noise_in_tensor(
     Returns
     -------
     noise : (float, float, float)
-        Along slices, rows and columns, for noise of variance one.
+        Along slices, rows and columns, for noise of variance one; arrays if the weights are.
     """
-    totals = [0.0, 0.0, 0.0]
+    totals: list[Scalar] = [0.0, 0.0, 0.0]
     for scale, weight in zip(scales, weights, strict=True):
         variances = [(scale / distance) ** 2 for distance in spacing]
         mean = [float(ive(0, 2 * t) + ive(1, 2 * t)) / 2 for t in variances]
@@ -84,10 +86,11 @@ def for_spacing(evolution: Evolution) -> Evolution:
     finest = spacing.index(min(spacing))
 
     def changed(term: Term) -> Term:
-        weights = [plain(weight) for weight in term.coupling.weights]
+        weights = term.coupling.weights
         equal = noise_in_tensor(scales, weights, _EQUAL, _NONE)[finest]
         noise = noise_in_tensor(scales, weights, spacing, twists)[finest]
-        factor = (noise / equal) ** 0.5 if equal else 1.0
+        # Weights that carry derivatives are above zero.
+        factor = (noise / equal) ** 0.5 if not isinstance(equal, float) or equal else 1.0
         units = (factor * spacing[0], factor * spacing[1], factor * spacing[2])
         operator = cast(VolumeGradient, term.derivatives)
         return replace(term, derivatives=replace(operator, units=units, twists=twists))
