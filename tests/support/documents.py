@@ -353,7 +353,8 @@ def _run_own(text: str, words: list[str], folder: Path) -> None:
         target = "result"
     if target is not None:
         path = folder / target
-        for image in path.iterdir() if path.is_dir() else [path]:
+        folder_of_images = path.is_dir() and path.suffix != ".zarr"
+        for image in path.iterdir() if folder_of_images else [path]:
             if not image.name.startswith("."):
                 assert np.isfinite(read_image(image).pixels).all()
     elif "--output" in words:

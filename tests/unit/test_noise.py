@@ -176,7 +176,7 @@ class TestMap:
             denoise(normal((2, 90, 90), 1), "map", axes="CYX")
         with pytest.raises(ValueError, match="could be mapped"):
             denoise(np.ones((90, 90)), "map")
-        with pytest.raises(ValueError, match="sigma must be .*'map' to estimate one"):
+        with pytest.raises(ValueError, match=r"sigma must be .*'map' to estimate one"):
             denoise(normal((90, 90), 1), "much")
         with pytest.raises(ValueError, match="Rician"):
             denoise(np.ones((90, 90)), "map", noise="rician")

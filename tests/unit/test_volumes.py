@@ -248,7 +248,7 @@ def test_what_the_compiled_engine_does_not_take(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_thick_slices_warn() -> None:
-    with pytest.warns(VolumeModelWarning, match=r"is 3 : 1 : 1 .* Above 1.5 .* slice by slice"):
+    with pytest.warns(VolumeModelWarning, match=r"is 3 : 1 : 1 .* Above 2.5 .* slice by slice"):
         denoise(scene((3, 20, 20)), 15, spacing=(3, 1, 1), **COMMON)
 
 
