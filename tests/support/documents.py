@@ -290,8 +290,8 @@ RESULTS = ("clean.png", "clean.tif", "clean.nii.gz")
 
 # Commands.
 
-_PLACEHOLDER = re.compile(r"\b[A-Z]{2,}[A-Z.]*(\.json)?\b|\.\.\.")
-"""Words in capitals stand for what a reader fills in."""
+_PLACEHOLDER = re.compile(r"\b[A-Z]{2,}[A-Z.]*(\.json)?\b|\.\.\.|\$\w+")
+"""Words in capitals and variables of the shell stand for what a reader fills in."""
 
 _SLOW = ("train", "reproduce")
 """Commands that need hours, or data."""
