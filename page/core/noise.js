@@ -18,7 +18,27 @@ function extremeOf(values, pick) {
   return found;
 }
 
+/** Return the value at a place, linear between increasing places and constant beyond them. */
+function interpolated(place, places, values) {
+  const last = places.length - 1;
+  const x = Math.min(Math.max(place, places[0]), places[last]);
+  let k = 1;
+  while (k < last && places[k] < x) k += 1;
+  const part = (x - places[k - 1]) / (places[k] - places[k - 1]);
+  return values[k - 1] + (values[k] - values[k - 1]) * part;
+}
+
 const ramp = (value, zero, one) => Math.min(Math.max((value - zero) / (one - zero), 0), 1);
+
+// ---- frequencies of a tile ----
+
+const P = Array.from({ length: SIDE }, (_, k) => 1 - Math.cos((Math.PI * k) / SIDE));
+const TOTAL = Float64Array.from({ length: PIXELS }, (_, k) => P[k >> 3] + P[k & 7]);
+const PRODUCT = Float64Array.from({ length: PIXELS }, (_, k) => P[k >> 3] * P[k & 7]);
+
+function band(power, [low, high]) {
+  return mean(Array.from(power).filter((_, k) => TOTAL[k] >= low && TOTAL[k] < high));
+}
 
 // ---- the pixels that are looked at ----
 
@@ -136,10 +156,9 @@ function sparsity(blocks, middle, unit) {
   const values = new Float32Array(blocks.length);
   for (let k = 0; k < blocks.length; k += 1) values[k] = (blocks[k] - middle) / unit;
   const coefficients = transformed(values);
-  const p = (k) => 1 - Math.cos((Math.PI * k) / SIDE);
   const ratios = [];
   for (let f = 0; f < PIXELS; f += 1) {
-    if (p(f >> 3) + p(f & 7) < 1) continue;
+    if (TOTAL[f] < 1) continue;
     let [sum, squares] = [0, 0];
     for (let k = f; k < coefficients.length; k += PIXELS) {
       sum += Math.abs(coefficients[k]);
@@ -225,6 +244,34 @@ function meanOfNeighbours(values, [rows, columns], reach) {
   });
 }
 
+/** Return the deviation of the energies of tiles, from a frequency on, over that of Gaussian noise. */
+function spreadOf(tiles, chosen, power, from) {
+  const places = range(0, PIXELS, 1).filter((k) => TOTAL[k] >= from);
+  const energies = chosen.map((n) =>
+    places.reduce((sum, k) => sum + tiles.power[n * PIXELS + k], 0),
+  );
+  const average = mean(energies);
+  const deviation = Math.sqrt(mean(energies.map((energy) => (energy - average) ** 2)));
+  const expected = Math.sqrt(2 * places.reduce((sum, k) => sum + power[k] ** 2, 0));
+  return expected > 0 ? deviation / expected : 1;
+}
+
+/** Return the distance of the mean of a tile to the next clipped grey value. */
+function headroom({ means, clipped: [darkest, brightest] }, n) {
+  return Math.min(means[n] - darkest, brightest - means[n]);
+}
+
+/** Return the level of Gaussian noise over what clipping leaves of it in the chosen tiles. */
+function clippingLoss(found, level, [places, deviations]) {
+  return 1 / interpolated(found.headroom / level, places, deviations);
+}
+
+/** Return the rise of a spectrum to the lowest frequencies, as a logarithm. */
+function steepness(power) {
+  const [next, lowest] = [band(power, [1, 2]), band(power, [Number.MIN_VALUE, 1])];
+  return lowest > 0 && next > 0 ? Math.log(lowest / next) / 2 : 0;
+}
+
 function measured(tiles, usable, c) {
   const own = tiles.energies;
   const known = Array.from(own, (energy, n) => (usable[n] ? energy : Infinity));
@@ -241,16 +288,12 @@ function measured(tiles, usable, c) {
   const power = new Float64Array(PIXELS);
   for (const n of chosen)
     for (let k = 0; k < PIXELS; k += 1) power[k] += tiles.power[n * PIXELS + k] / chosen.length;
-  const total = power.reduce((sum, value) => sum + value, 0);
-  const deviation = Math.sqrt(2 * power.reduce((sum, value) => sum + value ** 2, 0)) / total;
-  const energies = chosen.map((n) => own[n]);
-  const average = mean(energies);
-  const spread = Math.sqrt(mean(energies.map((energy) => (energy - average) ** 2))) / average;
   return {
     power,
     unit: tiles.unit,
-    spread: spread / deviation,
-    structure: median(own.filter((_, n) => usable[n])) / energyOf(power),
+    spread: spreadOf(tiles, chosen, power, 0),
+    highSpread: spreadOf(tiles, chosen, power, 2),
+    headroom: median(chosen.map((n) => headroom(tiles, n))),
     compressed: tiles.compressed,
     count: own.length / tiles.reach ** 2,
     clipped: 0,
@@ -281,15 +324,14 @@ function measurement(tiles, c) {
   } else if (tiles.clipped.some(Number.isFinite)) {
     for (let round = 0; round < c.CLIPPED_ROUNDS; round += 1) {
       const level = Math.sqrt(energyOf(found.power));
+      const loss = clippingLoss(found, level, c.CLIPPED_NORMAL);
       const reach = c.CLIPPED_REACH * level;
-      const [darkest, brightest] = tiles.clipped;
-      const again = without(
-        usable.map(
-          (good, n) =>
-            good && tiles.means[n] > darkest + reach && tiles.means[n] < brightest - reach,
-        ),
-      );
-      if (!again || Math.sqrt(energyOf(again.power)) > c.CLIPPED_LOSS * level) break;
+      const again = without(usable.map((good, n) => good && headroom(tiles, n) > reach));
+      if (!again) break;
+      const more = Math.sqrt(energyOf(again.power)) > c.MORE_NOISE * loss * level;
+      if (more && steepness(again.power) > steepness(found.power) + c.STEEPER)
+        // No flat tile is left there, but clipped ones tell the noise as well.
+        return { ...found, power: found.power.map((value) => value * loss ** 2) };
       found = again;
     }
   }
@@ -297,14 +339,6 @@ function measurement(tiles, c) {
 }
 
 // ---- levels per scale ----
-
-const P = Array.from({ length: SIDE }, (_, k) => 1 - Math.cos((Math.PI * k) / SIDE));
-const TOTAL = Float64Array.from({ length: PIXELS }, (_, k) => P[k >> 3] + P[k & 7]);
-const PRODUCT = Float64Array.from({ length: PIXELS }, (_, k) => P[k >> 3] * P[k & 7]);
-
-function band(power, [low, high]) {
-  return mean(Array.from(power).filter((_, k) => TOTAL[k] >= low && TOTAL[k] < high));
-}
 
 /** Noise level as a function of the smoothing scale, piecewise linear in logarithms. */
 export class NoiseLevels {
@@ -332,13 +366,8 @@ export class NoiseLevels {
   at(scale) {
     if (this.isWhite) return this.levels[0];
     const { scales, levels } = this;
-    const last = scales.length - 1;
-    const place = Math.log(Math.min(Math.max(scale, scales[0]), scales[last]));
-    let k = 1;
-    while (k < last && Math.log(scales[k]) < place) k += 1;
-    const [x0, x1] = [Math.log(scales[k - 1]), Math.log(scales[k])];
-    const [y0, y1] = [Math.log(levels[k - 1]), Math.log(levels[k])];
-    return Math.exp(y0 + ((y1 - y0) * (place - x0)) / (x1 - x0));
+    const place = Math.min(Math.max(scale, scales[0]), scales[scales.length - 1]);
+    return Math.exp(interpolated(Math.log(place), scales.map(Math.log), levels.map(Math.log)));
   }
 
   relative(scale) {
@@ -402,20 +431,21 @@ function compressedLevel(power, c) {
   return Math.sqrt(middle) * Math.exp(toLower + rise);
 }
 
-function correlatedShare(power, found, c) {
-  const bands = [c.TOP, c.MIDDLE, c.NEXT].map((ends) => band(power, ends));
+function correlatedShare(found, c) {
+  const bands = [c.TOP, c.MIDDLE, c.NEXT].map((ends) => band(found.power, ends));
   if (Math.min(...bands) === 0) return 0;
   const [toMiddle, toLower] = [
     Math.log(bands[1] / bands[0]) / 2,
     Math.log(bands[2] / bands[1]) / 2,
   ];
   if (toMiddle < 0) return ramp(-toMiddle, c.SHARPENED_FROM, c.SHARPENED_SURELY);
+  const steep = ramp(toMiddle + toLower, ...c.STEEP);
+  const high = c.DOUBT_BY_HIGH_SPREAD * Math.max(found.highSpread - c.USUAL_HIGH_SPREAD, 0);
+  const all = c.DOUBT_BY_SPREAD * Math.max(found.spread - c.USUAL_SPREAD, 0);
   let evidence = toMiddle + c.LOWER_RISE * Math.min(toLower, toMiddle);
-  evidence -= c.DOUBT_BY_BEND * Math.max(toLower - toMiddle, 0);
+  evidence -= (1 - steep) * high + steep * all;
   evidence -= Math.max(c.DOUBT_BY_SIZE / Math.sqrt(found.count) - c.USUAL_DOUBT, 0);
-  evidence -= c.DOUBT_BY_STRUCTURE * Math.log(Math.max(found.structure, 1));
   evidence -= c.DOUBT_BY_CLIPPING * found.clipped;
-  evidence -= c.DOUBT_BY_SPREAD * Math.max(found.spread - c.USUAL_SPREAD, 0);
   return ramp(evidence, c.WHITE_UP_TO, c.CORRELATED_FROM);
 }
 
@@ -447,7 +477,7 @@ export function noiseOf(tiles, constants) {
   const high = Array.from(power).filter((_, k) => TOTAL[k] >= c.WHITE_FROM);
   const level = compressed ? compressedLevel(power, c) : Math.sqrt(mean(high));
   const left = band(found.power, c.LOW) / Math.max(band(power, c.LOW), c.TINY);
-  const share = compressed ? 0 : correlatedShare(power, found, c);
+  const share = compressed ? 0 : correlatedShare(found, c);
   const doubtful = left > c.MOSTLY_STRUCTURE || (found.spread > c.UNEVEN && !compressed);
   if (level < c.ROUNDING) return white(0, constants);
   if (share === 0) return white(level * found.unit, constants, doubtful);

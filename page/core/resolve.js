@@ -62,18 +62,34 @@ export function survey(image, constants) {
   const glimpse = glimpseOf(image, constants);
   const tilesFor = (weights) => glimpse && tilesOf(glimpse, weights, constants);
   const tiles = matrix.map(tilesFor);
-  const seen = tiles.map((found, k) => found ?? overallVariance(image, matrix[k]));
+  const seenIn = (some, rows) => some.map((found, k) => found ?? overallVariance(image, rows[k]));
+  const seen = seenIn(tiles, matrix);
+  const members = image.samples === 3 ? [[0], [1, 2]] : [[0]];
+  const given = { matrix, seen, members };
   const isLarge = Math.min(image.height, image.width) >= SMALLEST_IMAGE;
-  let estimated = null;
   const isConstant = !isLarge && seen.every(({ energies }) => energies[0] === 0);
-  if (isLarge || isConstant) {
-    const identity = matrix.map((_, k) => matrix.map((__, s) => (s === k ? 1 : 0)));
-    const found = tiles.map((some) => noiseOf(some, constants));
-    const samples =
-      image.samples === 3 ? identity.map((row) => noiseOf(tilesFor(row), constants)) : found;
-    estimated = { samples, found: image.samples === 3 ? reconciled(found, samples, matrix) : found };
+  if (!isLarge && !isConstant) return { given, estimated: null, constants };
+  const found = tiles.map((some) => noiseOf(some, constants));
+  if (image.samples !== 3)
+    return { given, estimated: { ...given, samples: found, noise: found }, constants };
+  const identity = matrix.map((_, k) => matrix.map((__, s) => (s === k ? 1 : 0)));
+  const own = identity.map(tilesFor);
+  const samples = own.map((some) => noiseOf(some, constants));
+  const noisy = [0, 1, 2].filter((s) => samples[s].effective > 0);
+  let estimated = { ...given, samples, noise: reconciled(found, samples, matrix) };
+  if (noisy.length === 1 || noisy.length === 2) {
+    // Nothing of the others may get into a sample without noise; such samples are the last.
+    const order = [...noisy, ...[0, 1, 2].filter((s) => !noisy.includes(s))];
+    const ownSeen = seenIn(own, identity);
+    estimated = {
+      matrix: order.map((s) => identity[s]),
+      seen: order.map((s) => ownSeen[s]),
+      members: [noisy.map((_, k) => k)],
+      samples,
+      noise: order.map((s) => samples[s]),
+    };
   }
-  return { matrix, seen, estimated, constants };
+  return { given, estimated, constants };
 }
 
 function newLevels(matrix, levels) {
@@ -105,26 +121,22 @@ function reconciled(found, samples, matrix) {
  * the level depends on the scale. `sigma` is a noise level in grey values, or null for the estimate.
  */
 export function resolve(found, model, sigma) {
-  const { matrix, seen, constants } = found;
+  const { constants } = found;
   if (sigma === null && !found.estimated)
     throw new RangeError(
       `an image of fewer than ${SMALLEST_IMAGE} x ${SMALLEST_IMAGE} pixels is too small to estimate ` +
         "its noise: set the noise level",
     );
+  const { matrix, seen, members } = sigma === null ? found.estimated : found.given;
   const noise =
     sigma === null
-      ? found.estimated.found
+      ? found.estimated.noise
       : newLevels(matrix, matrix.map(() => sigma)).map((level) => white(level, constants));
   const levels = noise.map((one) => one.effective);
   const factors = levels.map(() => 1);
   const groups = [];
-  for (const samples of matrix.length === 3 ? [[0], [1, 2]] : [[0]]) {
+  for (const samples of members) {
     if (samples.every((s) => levels[s] === 0)) continue;
-    if (samples.some((s) => levels[s] === 0))
-      throw new RangeError(
-        "one colour difference of this image has no noise, so that the noise cannot be estimated " +
-          "for both: set the noise level",
-      );
     const common = 1 / Math.sqrt(mean(samples.map((s) => levels[s] ** -2)));
     for (const s of samples) factors[s] = common / levels[s];
     const ratios = samples.map((s) =>

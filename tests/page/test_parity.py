@@ -21,7 +21,7 @@ import pytest
 import tifffile
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import gaussian_filter, laplace
 
 from integrodiff import denoise, load_model
 from integrodiff.arrays import array_image
@@ -106,10 +106,10 @@ def noisy_images() -> dict[str, NDArray[Any]]:
     rng = np.random.default_rng(0)
     grey, colour = camera()[:300, :401], astronaut()[:301, :203]
 
-    def noise(image: NDArray[np.uint8], level: float) -> NDArray[np.float64]:
+    def noise(image: NDArray[Any], level: float) -> NDArray[np.float64]:
         return image + rng.normal(0, level, image.shape)
 
-    return {
+    found: dict[str, NDArray[Any]] = {
         "photograph": grey,
         "white": in_bytes(noise(grey, 20)),
         "float": noise(grey, 5).astype(np.float32),
@@ -123,6 +123,19 @@ def noisy_images() -> dict[str, NDArray[Any]]:
         "small": in_bytes(noise(grey[100:130, 100:125], 10)),
         "tiny": grey[100:112, 100:106],
         "constant": np.full((40, 50), 7, np.uint8),
+    }
+    # Flat parts are black, so that all noise without texture is clipped.
+    texture = np.zeros((300, 300))
+    texture[:, 150:] = 128 + 8 * gaussian_filter(rng.normal(0, 40, (300, 150)), 1.2)
+    # Noise that is partly correlated, by differences at high frequencies and at all of them.
+    blurred = gaussian_filter(np.random.default_rng(5).normal(0, 1, grey.shape), 0.59)
+    rough = noise(grey, 15)
+    return found | {
+        "empty sample": in_bytes(noise(colour, 15)) * np.array([1, 0, 1], np.uint8),
+        "dark": in_bytes(noise(grey[:, :301] // 16, 25)),
+        "texture on black": in_bytes(noise(texture, 20)),
+        "uneven": (grey / 20 + np.linspace(1, 41, 401) * blurred).astype(np.float32),
+        "sharpened": (rough - laplace(rough)).astype(np.float32),
     }
 
 
@@ -167,6 +180,7 @@ def test_the_result_is_that_of_the_compiled_engine(ask: Ask, tmp_path: Path) -> 
         ("colour", "iad-deep", 12.0),
         ("correlated", "iad-plus", None),
         ("deep", "iad-fast", None),
+        ("empty sample", "iad-plus", None),
         ("tiny", "iad-plus", 9.0),
     ]
     given = []
