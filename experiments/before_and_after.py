@@ -422,7 +422,7 @@ def _four_axes(side: int, _: Path) -> str:
 
 ARRAYS = (
     Row("`xarray.DataArray`, time, lat, lon", _xarray, lambda found: found == "xarray.DataArray"),
-    Row("dask array", _dask, lambda found: "compute()" in found),
+    Row("dask array", _dask, lambda found: "integrodiff.dask.denoise" in found),
     Row("PyTorch tensor", _torch, lambda found: found == "torch.Tensor"),
     Row("array that knows DLPack alone", _dlpack, lambda found: "Exchanged" in found),
     Row("Pillow image, RGB", _pillow, lambda found: found == "PIL.Image"),

@@ -455,7 +455,7 @@ def test_length_of_metadata_of_jpeg(tmp_path: Path, kind: int | None) -> None:
     else:
         names = {0xE1: b"http://ns.adobe.com/xap/1.0/\0", 0xE2: b"ICC_PROFILE\0\1\1"}
         path.write_bytes(jpeg(*[(kind, names[kind] + bytes(65_000))] * 1900))
-    check_refused(path, "bytes of metadata" if kind else "bytes in between its metadata")
+    check_refused(path, "bytes of metadata" if kind else "stray bytes between its metadata")
 
 
 def webp_of(pixels: tuple[int, int] = (64, 64)) -> tuple[bytes, bytes]:
