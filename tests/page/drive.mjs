@@ -133,16 +133,16 @@ const scenarios = {
   // All controls, on a sample.
   async controls() {
     const page = await open({ viewport: { width: 1200, height: 800 }, permissions: ["clipboard-read", "clipboard-write"] });
+    // From here on, so that the browser knows of it when the key is pressed.
+    const chooserOpened = page.waitForEvent("filechooser");
     await page.waitForSelector("[data-sample]");
     // By the keyboard.
     await page.focus('[data-sample="clean.png"]');
     await andWait(page, () => page.keyboard.press("Enter"));
     const focused = await page.evaluate(() => document.activeElement.id);
     await page.focus("#another");
-    const [chooser] = await Promise.all([
-      page.waitForEvent("filechooser"),
-      page.keyboard.press("Enter"),
-    ]);
+    await page.keyboard.press("Enter");
+    const chooser = await chooserOpened;
     const several = chooser.isMultiple();
     const picture = () =>
       page.evaluate(
