@@ -6,7 +6,8 @@
 
 Each installation runs in a child process of its own that stays alive; the children take turns, so
 that a busy moment of the machine meets both. Prints the ratio of the times, old to new, taken
-within each turn: its median and quartiles. Above 1, the second is faster.
+within each turn: its median and quartiles. Above 1, the second is faster. A model that was renamed
+is given as ``OLD-NAME=NEW-NAME``.
 """
 
 from __future__ import annotations
@@ -89,13 +90,17 @@ def main(arguments: list[str] | None = None) -> None:
         "512 x 512, float32; milliseconds: median. Ratio of times, old to new: median (quartiles)"
     )
     for model in options.models:
+        names = model.partition("=")[0], model.rpartition("=")[2]
         for threads in options.threads:
             with tempfile.TemporaryDirectory() as folder:
                 files = [f"{folder}/{name}.npy" for name in ("old", "new")]
-                for one, file in zip(both, files, strict=True):
-                    one.time(model, threads, 1, file)
+                for one, name, file in zip(both, names, files, strict=True):
+                    one.time(name, threads, 1, file)
                 apart = float(np.abs(np.subtract(*map(np.load, files))).max())
-            turns = [[one.time(model, threads, 2) for one in both] for _ in range(options.turns)]
+            turns = [
+                [one.time(name, threads, 2) for one, name in zip(both, names, strict=True)]
+                for _ in range(options.turns)
+            ]
             print(f"{model}, threads: {threads}; largest difference {apart:.1e}", end="")
             for name, clock in (("wall", 0), ("processors", 1)):
                 old, new = ([1e3 * turn[k][clock] for turn in turns] for k in (0, 1))

@@ -398,7 +398,7 @@ class Denoiser:
         levels_of_map = resolved.request.map
 
         def of_engine(shape: tuple[int, ...]) -> int:
-            found = engine.volume_bytes(
+            found = engine.working_memory(
                 evolutions[0],
                 shape,
                 computing_dtype(resolved.dtype),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -192,21 +191,25 @@ def test_a_torn_block_is_computed_again_and_nothing_else(tmp_path: Path) -> None
     assert all(moved[file].read_bytes() == data for file, data in kept.items())
 
 
-def program(*arguments: object, limit: int | None = None) -> subprocess.Popen[str]:
+def program(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """Start the program in a process of its own, with one thread."""
-
-    def prepare() -> None:
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-    words = [sys.executable, "-m", "integrodiff.cli", "denoise", *map(str, arguments)]
+    words = (*before, sys.executable, "-m", "integrodiff.cli", "denoise", *map(str, arguments))
     return subprocess.Popen(
         words,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "INTEGRODIFF_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        preexec_fn=prepare,
     )
+
+
+# Runs a command and prints the most memory that it held, in bytes.
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+sys.exit(code)
+"""
 
 
 @pytest.mark.long
@@ -245,10 +248,11 @@ def test_the_limit_of_memory_is_honoured(tmp_path: Path) -> None:
     limit = 320 * 10**6
     job = program(
         *(tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, "--max-memory", limit),
-        limit=limit,
+        before=(sys.executable, "-c", PEAK),
     )
-    _, words = job.communicate()
+    peak, words = job.communicate()
     assert job.returncode == 0, words
+    assert int(peak) <= limit
     found = level_of(tmp_path / "out.zarr/s0")
     assert found.shape == pixels.shape
     assert found[:500, :500].std() < pixels[:500, :500].std()

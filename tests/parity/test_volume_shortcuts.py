@@ -164,7 +164,7 @@ def test_memory(side: int) -> None:
         process = NativeVolumeProcess(evolution, exact=False, threads=2)
         run = process._start_one(np.zeros(shape, np.float32))
         assert run.bytes / side**3 < 16
-        counted = NATIVE.volume_bytes(evolution, shape, np.dtype(np.float32), threads=2)
+        counted = NATIVE.working_memory(evolution, shape, np.dtype(np.float32), threads=2)
         assert counted is not None
         assert 1 <= counted / run.bytes < 1.15
 

@@ -178,14 +178,16 @@ def test_the_memory_of_the_engine_is_known(shape: tuple[int, ...], dtype: Any, e
     for threads in (1, 3):
         process = NativeVolumeProcess(evolution, exact=exact, threads=threads)
         taken = process._start_one(np.zeros(shape, dtype)).bytes
-        found = NATIVE.volume_bytes(evolution, shape, np.dtype(dtype), exact=exact, threads=threads)
+        found = NATIVE.working_memory(
+            evolution, shape, np.dtype(dtype), exact=exact, threads=threads
+        )
         assert found is not None
         assert taken <= found <= 1.6 * taken + 2**18
     if exact:
         mask = np.ones(shape[1:], np.bool_)
         masked = NativeVolumeProcess(evolution, exact=True, threads=1, mask=mask)
         taken = masked._start_one(np.zeros(shape, dtype)).bytes
-        found = NATIVE.volume_bytes(evolution, shape, np.dtype(dtype), threads=1, masked=True)
+        found = NATIVE.working_memory(evolution, shape, np.dtype(dtype), threads=1, masked=True)
         assert found is not None
         assert taken <= found
 
@@ -201,7 +203,7 @@ def test_the_memory_of_the_engine_for_images_is_known(name: str, shape: tuple[in
         for threads in (1, 3):
             process = NativeProcess(evolution, exact=exact, threads=threads)
             taken = process._start_one(np.zeros(shape, np.float32)).bytes
-            found = NATIVE.image_bytes(
+            found = NATIVE.working_memory(
                 evolution, shape, np.dtype(np.float32), exact=exact, threads=threads
             )
             assert found is not None
@@ -210,7 +212,7 @@ def test_the_memory_of_the_engine_for_images_is_known(name: str, shape: tuple[in
     mask = np.ones(shape[1:], np.bool_)
     masked = NativeProcess(evolution, exact=True, threads=1, mask=mask)
     taken = masked._start_one(np.zeros(shape, np.float32)).bytes
-    found = NATIVE.image_bytes(
+    found = NATIVE.working_memory(
         evolution, shape, np.dtype(np.float32), exact=True, threads=1, masked=True
     )
     assert found is not None

@@ -101,8 +101,7 @@ class BlockDenoiser:
         dtype = computing_dtype(self.resolved.dtype)
         evolution = self.evolutions[0]
         engine = get_engine_for(self.denoiser.asked_for, evolution, masked=masked)
-        memory = engine.volume_bytes if len(shape) == 4 else engine.image_bytes
-        found = memory(
+        found = engine.working_memory(
             evolution,
             shape,
             dtype,

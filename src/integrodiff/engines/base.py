@@ -167,7 +167,7 @@ class Engine(ABC):
             the process are those of :func:`integrodiff.stages.stable_on_masks`.
         """
 
-    def volume_bytes(
+    def working_memory(
         self,
         evolution: Evolution,
         shape: tuple[int, ...],
@@ -178,24 +178,11 @@ class Engine(ABC):
         mapped: bool = False,
         masked: bool = False,
     ) -> int | None:
-        """Return how many bytes the steps take for a volume ``(channel, slice, row, column)``.
+        """Return how many bytes the steps take beside image and result; None if it is not known.
 
-        They are beside the volume and the result. None if it is not known.
+        The shape is that of an image ``(channel, row, column)`` or of a volume ``(channel, slice,
+        row, column)``. ``mapped`` means with a map of noise levels, ``masked`` with invalid pixels.
         """
-        return None
-
-    def image_bytes(
-        self,
-        evolution: Evolution,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        *,
-        exact: bool = False,
-        threads: int | None = None,
-        mapped: bool = False,
-        masked: bool = False,
-    ) -> int | None:
-        """Return the same as :meth:`volume_bytes` for an image ``(channel, row, column)``."""
         return None
 
     def evolve(

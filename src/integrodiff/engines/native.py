@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from copy import copy
 from dataclasses import replace
 from typing import Any, cast
@@ -15,11 +14,10 @@ from integrodiff.engines.certificate import (
     stable_step_with_shortcuts,
     stable_volume_step_with_shortcuts,
 )
+from integrodiff.engines.native_memory import step_bytes
 from integrodiff.engines.shortcuts import (
     SAME_EVERYWHERE,
     TRUNCATION,
-    Shortcuts,
-    VolumeShortcuts,
     coarse_integration,
     integration_kernel,
     shortcuts,
@@ -114,7 +112,7 @@ class NativeEngine(Engine):
             mask=mask,
         )
 
-    def volume_bytes(
+    def working_memory(
         self,
         evolution: Evolution,
         shape: tuple[int, ...],
@@ -125,149 +123,10 @@ class NativeEngine(Engine):
         mapped: bool = False,
         masked: bool = False,
     ) -> int | None:
-        """Count what ``native/steps/volume_fused.cpp`` or ``volume.cpp`` take."""
-        found = None if exact or masked else volume_shortcuts(evolution)
-        workers = thread_count() if threads is None else threads
-        pulled = any(map(plain, evolution.pulls()))
-        size = 4 if dtype == np.float32 else 8
-        if found is not None:
-            numbers = _numbers_with_shortcuts(found, shape, 64 // size, workers)
-        else:
-            numbers = _numbers_without(len(evolution.scales), shape, 64 // size, workers)
-            if _is_integrated(evolution):
-                # Entries of the structure tensor, and the share of known ones.
-                cells = math.prod(length + 1 for length in shape[1:3])
-                numbers += (
-                    (6 + masked) * cells * (_whole(shape[3] + 1, 64 // size) + 4 * 64 // size)
-                )
-            if masked:
-                # Valid voxels, two polynomials, and what prepares them.
-                numbers += 7 * math.prod(shape[:3]) * (shape[3] + 4 * 64 // size)
-        padded = math.prod(shape[:3]) * (shape[3] + 64 // size)
-        if pulled:
-            numbers += padded
-        # Maps of noise levels are prepared in float64.
-        return size * numbers + (40 * padded // shape[0] if mapped else 0)
-
-    def image_bytes(
-        self,
-        evolution: Evolution,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        *,
-        exact: bool = False,
-        threads: int | None = None,
-        mapped: bool = False,
-        masked: bool = False,
-    ) -> int | None:
-        """Count what ``native/steps/fused.cpp`` or ``exact.cpp`` take."""
-        # A map may keep scales that are left out without one.
-        found = None if exact or masked else shortcuts(evolution)
-        workers = thread_count() if threads is None else threads
-        size = 4 if dtype == np.float32 else 8
-        if found is not None:
-            numbers = _image_numbers_with_shortcuts(
-                evolution if mapped else found.evolution, found, shape, 64 // size, workers
-            )
-        else:
-            numbers = _image_numbers_without(evolution, shape, 64 // size, masked=masked)
-        channels, height, width = shape
-        padded = (height + 1) * (width + 6 * 64 // size)
-        if any(map(plain, evolution.pulls())):
-            numbers += channels * padded
-        # Maps of noise levels are prepared in float64, masks as distances.
-        of_map = (2 * size + 40) * padded if mapped else 0
-        return size * numbers + of_map + (40 * padded if masked else 0)
-
-
-def _image_numbers_with_shortcuts(
-    evolution: Evolution, found: Shortcuts, shape: tuple[int, ...], lanes: int, workers: int
-) -> int:
-    """Return an upper bound of the numbers that the fused step holds."""
-    channels, height, width = shape
-    fine = len(found.fine)
-    coarse = max(len(evolution.scales) - fine, 0)
-    second = len(evolution.terms(0)) > 1
-    stride = width + 6 * lanes
-    radii = sum(len(taps) for taps in found.fine)
-    longest = max(len(taps) for taps in found.fine)
-    integration = max(len(integration_kernel(terms[0])) for terms in evolution.schedule)
-    rows = channels * (fine + coarse) * (2 * (radii + integration + 8) + 3 * longest + 30)
-    rows += 3 * (2 * integration + 4) + 60 + 15 * (fine + coarse) * channels
-    strips = -(-width // _STRIP)
-    around = 2 * (radii + longest + integration + 40)
-    tiles = strips * max(1, -(-workers // strips))
-    half = ((height + 1) // 2 + 1) * ((width + 1) // 2 + 6 * lanes)
-    on_coarse = channels * (1 + 2 * coarse) * half + (4 * half if second else 0)
-    of_worker = 12 * (stride + 16 * lanes)
-    of_tiles = tiles * rows * (min(_STRIP + around, width) + 6 * lanes)
-    return 2 * channels * height * stride + on_coarse + of_tiles + workers * of_worker + 2**12
-
-
-def _image_numbers_without(
-    evolution: Evolution, shape: tuple[int, ...], lanes: int, *, masked: bool
-) -> int:
-    """Return an upper bound of the numbers that the exact step holds."""
-    channels, height, width = shape
-    padded = (height + 1) * (width + 6 * lanes)
-    terms = max(len(terms) for terms in evolution.schedule)
-    planes = channels * (len(evolution.scales) + 2) + 6 * terms + 1
-    if masked:
-        planes += 2 * channels + 5
-    return planes * padded + 400 * (width + 64 * lanes) * channels
-
-
-_STRIP = 1024
-"""Columns that the fused step takes at a time, see ``native/steps/tile.hpp``."""
-
-
-def _numbers_with_shortcuts(
-    found: VolumeShortcuts, shape: tuple[int, ...], lanes: int, workers: int
-) -> int:
-    """Return an upper bound of the numbers that the step with shortcuts holds."""
-    channels, slices, height, width = shape
-    fine, coarse = len(found.fine[0]), len(found.coarse[0])
-    stride = _whole(width, lanes) + lanes
-    reach = [max(len(taps) for taps in axis) for axis in found.fine]
-    halves = [
-        (size + 1) // 2 if taps else size
-        for size, taps in zip(shape[1:], found.sampling, strict=True)
-    ]
-    coarse_stride = _whole(halves[2], lanes)
-    row = width + 256
-    ring_rows = sum(2 * len(taps) for taps in found.fine[1])
-    of_worker = (
-        (height + ring_rows + 10) * (stride + 5 * lanes)
-        + (halves[0] + 1) * (coarse_stride + 4 * lanes)
-        + (fine + reach[0] + 6) * row
-    )
-    # Slices of each scale and of each flow; layers of the structure tensor that are smoothed.
-    layers = 2 * found.integration_radius + 4 if found.integration_radius is not None else 0
-    waiting = layers // 2
-    kept = ((6 + waiting) * (fine + coarse) + min(slices, 2 * reach[0])) * height * stride
-    kept += 6 * layers * (height + 2) * stride // channels + 1
-    coarse_volumes = (1 + 2 * coarse) * math.prod(halves[:2]) * coarse_stride
-    arrays = 8 + 3 * (fine + coarse)
-    return (
-        channels * (slices * height * width + kept + coarse_volumes)
-        + workers * of_worker
-        + arrays * 8 * lanes
-    )
-
-
-def _numbers_without(scales: int, shape: tuple[int, ...], lanes: int, workers: int) -> int:
-    """Return an upper bound of the numbers that the exact step holds."""
-    channels, slices, height, width = shape
-    stride = _whole(width + 1, lanes) + 3 * lanes
-    whole = (2 + scales) * slices * height * stride
-    flows = 2 * scales * height * (stride + 2 * lanes)
-    of_worker = (max(slices, height) + 11) * (stride + 2 * lanes) + width + 2**10
-    return channels * (whole + flows) + workers * of_worker + (8 + scales) * 8 * lanes
-
-
-def _whole(count: int, lanes: int) -> int:
-    """Return the smallest multiple of the length of vectors that is not below a number."""
-    return -(-count // lanes) * lanes
+        """Count what the compiled steps take."""
+        return step_bytes(
+            evolution, shape, dtype, exact=exact, threads=threads, mapped=mapped, masked=masked
+        )
 
 
 class NativeProcess(Process):
@@ -660,10 +519,6 @@ def volume_schedule_tuples(evolution: Evolution, *, fused: bool) -> list[list[An
         [(*one[:-1], *numbers(term)) for one, term in zip(tuples, terms, strict=True)]
         for tuples, terms in zip(schedule_tuples(evolution), evolution.schedule, strict=True)
     ]
-
-
-def _is_integrated(evolution: Evolution) -> bool:
-    return any(plain(term.coupling.integration_scale) for term in evolution.all_terms())
 
 
 def first_order_cell(evolution: Evolution) -> tuple[float, bool]:

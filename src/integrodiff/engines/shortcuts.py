@@ -211,6 +211,11 @@ def _can_be_fused(evolution: Evolution) -> bool:
     return known and counts in ({1}, {2})
 
 
+def is_integrated(evolution: Evolution) -> bool:
+    """Return whether some structure tensor of a process is smoothed."""
+    return any(plain(term.coupling.integration_scale) for term in evolution.all_terms())
+
+
 def integration_kernel(term: Term) -> Taps:
     """Return one half of the kernel that smooths a structure tensor of order one."""
     scale = plain(term.coupling.integration_scale)
