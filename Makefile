@@ -27,8 +27,8 @@ test: $(VENV)/installed-dev  ## lint, types, shapes, and all tests but long ones
 	$(MAKE) --no-print-directory --jobs=2 lint shapes
 	$(BIN)/python -m pytest --numprocesses=auto -m "not long" $(PYTEST_ARGS)
 
-thorough: $(VENV)/installed-dev  ## the tests that take ten seconds or more each
-	$(BIN)/python -m pytest --numprocesses=auto -m long $(PYTEST_ARGS)
+thorough: $(VENV)/installed-dev  ## long tests, and all properties with more and other examples
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest --numprocesses=auto -m "long or hypothesis" $(PYTEST_ARGS)
 
 shapes: $(VENV)/installed-dev  ## check the shapes in the annotations of the stages
 	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k "numpy and every_model" \

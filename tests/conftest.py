@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 hypothesis.settings.register_profile(
     "default",
     deadline=None,
-    max_examples=50,
+    max_examples=12,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(
     "quick", hypothesis.settings.get_profile("default"), max_examples=8
 )
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -156,6 +156,32 @@ def test_shares_of_a_job_array(tmp_path: Path) -> None:
     assert files(tmp_path / "again.zarr") == files(tmp_path / "shares.zarr")
 
 
+@pytest.mark.long
+def test_an_existing_cluster(tmp_path: Path) -> None:
+    """Of real processes; blocks are those of the workers' memory, and give the same bytes."""
+    pytest.importorskip("distributed")
+    from integrodiff.blocks.cluster import local_cluster
+
+    write_zarr(tmp_path / "in.zarr", values(300, 421))
+    succeed(tmp_path / "in.zarr", tmp_path / "alone.zarr", *GIVEN, "--block", "1/1")
+    with local_cluster(2) as client:
+        workers = set(client.run(os.getpid).values())
+        scheduler = ("--scheduler", client.scheduler.address)
+        succeed(tmp_path / "in.zarr", tmp_path / "there.zarr", *GIVEN, *scheduler)
+        limited = run(
+            "denoise", tmp_path / "in.zarr", tmp_path / "limited.zarr", *GIVEN, *scheduler, *LIMIT
+        )
+        assert limited.exit_code == 0, limited.stderr
+        assert "2 workers" in " ".join(limited.stderr.split())
+        # The cluster is not ours to close.
+        assert set(client.run(os.getpid).values()) == workers
+    assert files(tmp_path / "there.zarr") == files(tmp_path / "alone.zarr")
+    one, other = (
+        level_of(tmp_path / name / "s0").astype(int) for name in ("limited.zarr", "alone.zarr")
+    )
+    assert np.abs(one - other).max() <= 2
+
+
 def test_a_torn_block_is_computed_again_and_nothing_else(tmp_path: Path) -> None:
     write_zarr(tmp_path / "in.zarr", values(300, 421))
     for n in (1, 2, 3):
@@ -265,7 +291,9 @@ def test_the_limit_of_memory_is_honoured(tmp_path: Path) -> None:
         (("--block", "x"), "must be I/N"),
         (("--block", "1/2", "--workers", 2), "exclude each other"),
         (("--max-memory", "260M"), "allow more"),
-        (("--scheduler", "tcp://127.0.0.1:9"), "no Dask scheduler"),
+        pytest.param(
+            *(("--scheduler", "tcp://127.0.0.1:9"), "no Dask scheduler"), marks=pytest.mark.long
+        ),
         (("--resume",), "--resume needs a folder as OUT, or an image in blocks"),
     ],
 )

@@ -119,6 +119,7 @@ def test_all(everything: tuple[Path, Result]) -> None:
         assert f"- {word}: {check['check']} ({check['difference']:+.3f} dB)" in text
 
 
+@pytest.mark.long
 def test_ablation_and_figures(everything: tuple[Path, Result]) -> None:
     output, _ = everything
     result, rows, text = results_of(output, "ablation")

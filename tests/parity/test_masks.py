@@ -317,7 +317,6 @@ def test_the_compiled_engine_has_one_scheme_for_masks() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
 @given(
     drawn=MASKS,
     name=st.sampled_from(MODEL_NAMES),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -236,7 +236,6 @@ shapes = st.tuples(*(st.integers(1, 9) for _ in range(3)))
     name=st.sampled_from(["compact", "integrated", "wide"]),
     size=st.sampled_from([1.0, 1e3]),
 )
-@settings(max_examples=40, deadline=None)
 def test_mean_and_norm(
     shape: tuple[int, int, int], seed: int, spacing: Spacing, name: str, size: float
 ) -> None:
@@ -288,7 +287,6 @@ def test_masks(name: str, spacing: Spacing, shape: tuple[int, ...]) -> None:
     share=st.sampled_from([0.05, 0.4, 0.9]),
     name=st.sampled_from(["compact", "integrated"]),
 )
-@settings(max_examples=25, deadline=None)
 def test_norm_on_masks(shape: tuple[int, int, int], seed: int, share: float, name: str) -> None:
     volume = np.random.default_rng(seed).normal(0, 50, (1, *shape))
     mask = some_mask(shape, seed, share)

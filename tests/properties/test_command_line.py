@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from image_writers import WRITERS, write_array
 from numpy.typing import NDArray
@@ -166,7 +166,6 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(cases(), st.integers(0, 9))
 def test_equals_denoise(case: Case, seed: int) -> None:
     with folder() as path, warnings.catch_warnings():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_models import SMALL, VOLUME
 
@@ -330,7 +330,7 @@ class TestDiffusionTensor:
         "eigenvalues",
         [(30.0, 7.0), (5.0, 5.0), (30.0, 7.0, 1.0), (5.0, 5.0, 1.0), (5.0, 1.0, 1.0), (3.0,) * 3],
     )
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_gradcheck_also_where_eigenvalues_meet(self, eigenvalues: tuple[float, ...]) -> None:
         field = tensors(len(eigenvalues), eigenvalues=eigenvalues)
         module = doubled(nn.DiffusionTensor(2.0))
@@ -431,14 +431,13 @@ class TestExplicitStep:
         with pytest.raises(ValueError, match="share must lie between zero and one"):
             self.module(dimensions, share=1.0)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_gradcheck(self, dimensions: Any) -> None:
         # Second derivatives in images alone.
         module = self.module(dimensions)
         assert gradients_are_right(module, batch(dimensions, 1), twice=dimensions == 2)
 
     @pytest.mark.slow
-    @settings(max_examples=20)
     @given(data=st.data())
     def test_no_parameter_makes_it_unstable(self, dimensions: Any, data: Any) -> None:
         numbers = st.floats(-12, 12)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
@@ -234,7 +234,6 @@ class TestUnits:
     """The unit of grey values, an offset and the dtype do not change what is done."""
 
     @pytest.mark.slow
-    @settings(max_examples=25, deadline=None)
     @given(
         st.floats(-6, 6),
         st.floats(-3, 3),

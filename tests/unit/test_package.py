@@ -202,7 +202,7 @@ blocks: memory grid __init__
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
-engines: base threads gpu shortcuts certificate staged numpy native torch __init__
+engines: base threads gpu shortcuts certificate native_memory staged numpy native torch __init__
 noise: photons rice maps spectrum levels variation level __init__
 grey_range
 colour

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from selection import some
 
 from integrodiff import (
     Denoiser,
@@ -88,7 +89,7 @@ def test_noise_levels_of_channels_and_samples() -> None:
         denoise(stack, [1, 2], axes="TYX", data_range=255)
 
 
-@pytest.mark.parametrize("axes", ["TCYXS", "CTYXS", "SCTYX", "YSXTC", "XYTCS"])
+@pytest.mark.parametrize("axes", some(["TCYXS", "CTYXS", "SCTYX", "YSXTC", "XYTCS"], "YSXTC"))
 def test_the_order_of_axes_changes_nothing(axes: str) -> None:
     rng = np.random.default_rng(0)
     image = rng.normal(100, 10, (2, 3, 24, 21, 3))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import RUNNABLE_ENGINES
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -156,7 +156,6 @@ def test_integers_and_photons() -> None:
     spacing=st.tuples(*[st.sampled_from([1.0, 1.0, 2.5, 20.0])] * 3),
     name=st.sampled_from(["quick", "quick", "eed"]),
 )
-@settings(max_examples=20)
 @pytest.mark.filterwarnings("ignore::integrodiff.VolumeModelWarning")
 def test_mean_and_norm(volume: Floats, spacing: tuple[float, float, float], name: str) -> None:
     if len(volume) == 1:

@@ -118,7 +118,7 @@ def connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout=30)
+        client = Client(address, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
         raise ValueError(f"there is no Dask scheduler at {address}: {error}") from error
     with client:
