@@ -2,8 +2,9 @@
 
 ``make matrix`` runs all of them, ``make matrix PYTHONS=3.12`` those of one version of Python. The
 lowest versions are those that pyproject.toml allows; the newest are what a user gets today. Every
-environment is made by uv in ``build/matrix``; the tests are those of ``make quick``. After ``make
-dist``, ``make matrix MATRIX_ARGS="--wheels dist"`` tests the wheels that are to be published.
+environment is made by uv in ``build/matrix``; the tests are those of ``make quick``, or with
+``--tests`` those of ``make test`` or all. After ``make dist``, ``make matrix MATRIX_ARGS="--wheels
+dist"`` tests the wheels that are to be published.
 
 ``--quick`` is for continuous integration: newest versions on the newest other Python that is
 installed here, without the compiled engine, and those tests that depend most on other packages.
@@ -31,7 +32,11 @@ from environments import (
 VERSIONS = ("3.11", "3.12", "3.13")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 FOLDER = ROOT / "build" / "matrix"
-TESTS = ("-m", "not slow and not long", "--ignore=tests/tools")
+TESTS = {
+    "quick": ("-m", "not slow and not long", "--ignore=tests/tools"),
+    "test": ("-m", "not long"),
+    "all": (),
+}
 QUICK = (
     *("-m", "not slow and not long"),
     *("tests/io", "tests/cli/test_cli.py", "tests/cli/test_cli_info_and_demo.py"),
@@ -84,14 +89,19 @@ def main() -> None:
     parser.add_argument("--resolution", choices=RESOLUTIONS, action="append", help="both if none")
     parser.add_argument("--extras", default="test,plot,formats", help="of the package")
     parser.add_argument("--wheels", type=Path, help="folder with wheels to test, such as dist")
-    parser.add_argument("--all-tests", action="store_true", help="the slow ones too")
+    parser.add_argument(
+        *("--tests",),
+        choices=TESTS,
+        default="quick",
+        help="those of make quick (default), of make test, or all of them",
+    )
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a failed test")
     parser.add_argument("--list", action="store_true", help="show the versions installed")
     parser.add_argument("--quick", action="store_true", help="the short form, nothing else")
     arguments = parser.parse_args()
     if arguments.quick:
         sys.exit(quick(arguments.extras))
-    options = [] if arguments.all_tests else list(TESTS)
+    options = list(TESTS[arguments.tests])
     options += [] if arguments.keep_going else ["--maxfail=5"]
     failed = []
     wheels: dict[str, Path] = {}
