@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--extras", default="test,plot,formats", help="of the package")
     parser.add_argument("--wheels", type=Path, help="folder with wheels to test, such as dist")
     parser.add_argument(
-        *("--tests",),
+        "--tests",
         choices=TESTS,
         default="quick",
         help="those of make quick (default), of make test, or all of them",
