@@ -424,7 +424,7 @@ ARRAYS = (
     Row("`xarray.DataArray`, time, lat, lon", _xarray, lambda found: found == "xarray.DataArray"),
     Row("dask array", _dask, lambda found: "integrodiff.dask.denoise" in found),
     Row("PyTorch tensor", _torch, lambda found: found == "torch.Tensor"),
-    Row("array that knows DLPack alone", _dlpack, lambda found: "Exchanged" in found),
+    Row("array that supports DLPack only", _dlpack, lambda found: "Exchanged" in found),
     Row("Pillow image, RGB", _pillow, lambda found: found == "PIL.Image"),
     Row("RGBA array", _rgba, lambda found: found == "0% of alpha changed"),
     Row("array of three axes", _bare, lambda found: "ambiguous" in found),
