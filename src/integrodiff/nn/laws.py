@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import torch
@@ -216,8 +217,8 @@ def _members_of(model: Model) -> tuple[ExplicitModel, ...]:
 
 def numbers_of(tensor: torch.Tensor) -> list[float]:
     """Return the values of a tensor without their derivatives."""
-    values: list[float] = tensor.detach().reshape(-1).tolist()
-    return values
+    # Not `tolist`, which PyTorch 2.8 refuses inside of function transforms.
+    return [float(value.item()) for value in tensor.detach().cpu().reshape(-1).unbind()]
 
 
 def _forward(declared: Parameter, value: Any) -> Any:
@@ -262,9 +263,10 @@ def _transferred(numbers: Sequence[Scalar], images: int) -> list[list[float]]:
     """Return each number for every image without derivatives; the device is waited for once."""
     tensors = [number for number in numbers if isinstance(number, torch.Tensor)]
     spread = [tensor.detach().reshape(-1).expand(images) for tensor in tensors]
-    rows = iter(torch.stack(spread).tolist())
+    values = iter(numbers_of(torch.stack(spread)))
     return [
-        next(rows) if isinstance(number, torch.Tensor) else [number] * images for number in numbers
+        list(islice(values, images)) if isinstance(number, torch.Tensor) else [number] * images
+        for number in numbers
     ]
 
 
