@@ -2,6 +2,7 @@
 
     python experiments/evaluate_volumes.py VOLUME [--percent 5 11 19] [--models ...] [--crop]
                                            [--slices] [--peers] [--every K] [--estimated]
+                                           [--repeats N] [--output results/volumes.json]
 
 VOLUME is BrainWeb's ``brain_slices.mat``, which comes with the source package of bm4d, a NIfTI file
 or a NumPy file; or ``ct`` or ``tomogram``, made by ``volume_phantoms.py`` with ``--side`` voxels
@@ -13,22 +14,33 @@ range. ``--slices`` adds results slice by slice, along the last axis; ``--every 
 K-th of these slices, with K times the spacing, and adds results as if spacing were equal.
 ``--estimated`` adds results for which the noise is not known, but estimated.
 ``--peers`` adds total variation and NL-means of scikit-image, tuned on the volume itself, and BM4D
-if it is installed. Seconds are CPU time.
+if it is installed (``pip install bm4d==4.2.5``; it may not be used commercially). All libraries get
+one thread. Seconds are CPU time, of the median of ``--repeats`` calls for models, of the best
+setting for what is tuned. ``--output`` adds the table to a file, in place of an earlier one of the
+same volume, sampling and size.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff import VolumeModelWarning, denoise, load_model
+from integrodiff._atomic import atomic_write
+from peers import about_run, one_thread
 from volume_phantoms import EVALUATED, ramp_noise, without_wedge
 
 Floats = NDArray[np.float32]
@@ -73,59 +85,75 @@ def middle(volume: Floats, shape: tuple[int, ...] = (140, 180, 40)) -> Floats:
     return volume[tuple(slice(max(start, 0), max(start, 0) + size) for start, size in pieces)]
 
 
-def tuned(
-    candidates: list[Callable[[], Floats]], clean: Floats, peak: float
-) -> tuple[float, float]:
-    """Return the best PSNR of several settings, and the CPU seconds of one."""
-    results = []
-    for candidate in candidates:
+class Measured(NamedTuple):
+    """PSNR in dB and CPU seconds of a method, and the setting that was the best, if it was tuned.
+
+    ``ends`` names the numbers of the setting that are the first or the last that were tried.
+    """
+
+    psnr: float
+    seconds: float
+    setting: dict[str, float] | None = None
+    ends: tuple[str, ...] = ()
+
+
+def measured(run: Callable[[], Floats], clean: Floats, peak: float, repeats: int = 1) -> Measured:
+    """Return PSNR and seconds of one method, of the median of some calls."""
+    seconds = []
+    for _ in range(repeats):
         began = time.process_time()
-        found = candidate()
-        results.append((psnr(found, clean, peak), time.process_time() - began))
-    return max(results)
+        result = run()
+        seconds.append(time.process_time() - began)
+    return Measured(psnr(result, clean, peak), median(seconds))
 
 
-def peers(
-    noisy: Floats, clean: Floats, sigma: float, peak: float
-) -> dict[str, tuple[float, float]]:
+def tuned(
+    run: Callable[..., Floats], grid: dict[str, tuple[float, ...]], clean: Floats, peak: float
+) -> Measured:
+    """Return the best PSNR of all settings of a grid, and the CPU seconds of that one."""
+    results = []
+    for values in product(*grid.values()):
+        setting = dict(zip(grid, values, strict=True))
+        found = measured(partial(run, **setting), clean, peak)
+        results.append(found._replace(setting=setting))
+    best = max(results, key=lambda found: found.psnr)
+    ends = [
+        name
+        for name, value in (best.setting or {}).items()
+        if value in grid[name][:: len(grid[name]) - 1]
+    ]
+    return best._replace(ends=tuple(ends))
+
+
+def peers(noisy: Floats, clean: Floats, sigma: float, peak: float) -> dict[str, Measured]:
     """Return PSNR and seconds of each peer."""
     from skimage.restoration import denoise_nl_means, denoise_tv_chambolle
 
-    scaled = noisy / peak
+    scaled, level = noisy / peak, sigma / peak
+
+    def total_variation(weight: float) -> Floats:
+        return np.asarray(denoise_tv_chambolle(scaled, weight=weight * level) * peak)
+
+    def nl_means(patch: int, distance: int, strength: float) -> Floats:
+        found = denoise_nl_means(
+            scaled, patch_size=patch, patch_distance=distance, h=strength * level, sigma=level
+        )
+        return np.asarray(found * peak)
+
+    weights: dict[str, tuple[float, ...]] = {
+        "weight": (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.3, 1.7)
+    }
+    windows: dict[str, tuple[float, ...]] = {"patch": (3, 5, 7), "distance": (1, 2, 3)}
+    strengths = {"strength": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2)}
     found = {
-        "TV": tuned(
-            [
-                lambda w=w: denoise_tv_chambolle(scaled, weight=w * sigma / peak) * peak  # type: ignore[misc]
-                for w in (0.6, 0.8, 1.0, 1.3, 1.7)
-            ],
-            clean,
-            peak,
-        ),
-        "NL-means": tuned(
-            [
-                lambda h=h: (
-                    denoise_nl_means(  # type: ignore[misc]
-                        scaled,
-                        patch_size=3,
-                        patch_distance=4,
-                        h=h * sigma / peak,
-                        sigma=sigma / peak,
-                    )
-                    * peak
-                )
-                for h in (0.5, 0.7, 0.9)
-            ],
-            clean,
-            peak,
-        ),
+        "TV": tuned(total_variation, weights, clean, peak),
+        "NL-means": tuned(nl_means, windows | strengths, clean, peak),
     }
     try:
-        from bm4d import bm4d  # type: ignore[import-not-found]
+        bm4d = import_module("bm4d").bm4d
     except ImportError:
         return found
-    began = time.process_time()
-    result = bm4d(noisy.astype(np.float64), sigma)
-    found["BM4D"] = psnr(result, clean, peak), time.process_time() - began
+    found["BM4D"] = measured(lambda: bm4d(noisy.astype(np.float64), sigma), clean, peak)
     return found
 
 
@@ -133,6 +161,59 @@ def psnr(result: Floats, clean: Floats, peak: float) -> float:
     """Return the PSNR in dB."""
     error = np.mean((result.astype(np.float64) - clean) ** 2)
     return float(10 * np.log10(peak**2 / error))
+
+
+def save(path: Path, name: str, entry: dict[str, Any]) -> None:
+    """Write the table of a volume to a file that may have those of others."""
+    document: dict[str, Any] = {"what": (__doc__ or "").splitlines()[0], "volumes": {}}
+    if path.is_file():
+        document = json.loads(path.read_text(encoding="utf-8"))
+    document["volumes"][name] = entry
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, overwrite=True) as temporary:
+        text = json.dumps(document, indent=1, allow_nan=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is measured and installed."""
+    found = {}
+    for name in ("numpy", "scikit-image", "bm4d"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def rows_of(
+    arguments: argparse.Namespace,
+    clean: Floats,
+    noisy: Floats,
+    sigma: float,
+    spacing: tuple[float, ...],
+) -> dict[str, Measured]:
+    """Return what is asked for, by the name of the method."""
+    peak = float(clean.max())
+    known: dict[str, Any] = {"data_range": peak, "threads": 1}
+    rows: dict[str, Measured] = {}
+
+    def add(name: str, level: float | None, **how: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VolumeModelWarning)
+            run = partial(denoise, noisy, level, **known, **how)
+            rows[name] = measured(run, clean, peak, arguments.repeats)
+
+    ways = {"": spacing} | ({", equal spacing": (1.0,) * 3} if arguments.every > 1 else {})
+    for name in arguments.models:
+        for words, distances in ways.items():
+            model = load_model(name)
+            add(name + words, sigma, axes="ZYX", spacing=distances, model=model)
+    if arguments.estimated:
+        add("iad-plus-volume, noise estimated", None, axes="ZYX", spacing=spacing)
+    if arguments.slices:
+        add("iad-plus by slice", sigma, axes="YXQ")
+    return rows | (peers(noisy, clean, sigma, peak) if arguments.peers else {})
 
 
 def main() -> None:
@@ -147,6 +228,8 @@ def main() -> None:
     parser.add_argument("--estimated", action="store_true")
     parser.add_argument("--side", type=int, default=96)
     parser.add_argument("--every", type=int, default=1, metavar="K")
+    parser.add_argument("--repeats", type=int, default=1, metavar="N")
+    parser.add_argument("--output", type=Path, metavar="FILE.json")
     arguments = parser.parse_args()
     clean, spacing = read(arguments.volume, arguments.side)
     if arguments.crop:
@@ -154,47 +237,40 @@ def main() -> None:
     clean = np.ascontiguousarray(clean[..., :: arguments.every])
     spacing = (*spacing[:2], arguments.every * spacing[2])
     peak = float(clean.max())
-    print(f"{arguments.volume.name}, shape {clean.shape}, spacing {spacing}")
+    name = arguments.volume.name + (f", every {arguments.every}" if arguments.every > 1 else "")
+    print(f"{name}, shape {clean.shape}, spacing {spacing}")
     print("| percent | noisy | " + "method | PSNR | CPU s |")
     print("|---|---|---|---|---|")
+    entry: dict[str, Any] = about_run() | {"versions": versions(), "shape": clean.shape}
+    entry |= {"spacing": [round(distance, 4) for distance in spacing], "repeats": arguments.repeats}
+    entry["percent"] = {}
     for percent in arguments.percent:
         sigma = percent / 100 * peak
         noise = noise_of(arguments.volume.name, clean.shape, sigma)
         noisy = (clean + noise).astype(np.float32)
-        rows: dict[str, tuple[float, float]] = {}
-        ways = {"": spacing} | ({", equal spacing": (1.0,) * 3} if arguments.every > 1 else {})
-        for name in arguments.models:
-            for words, distances in ways.items():
-                began = time.process_time()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", VolumeModelWarning)
-                    result = denoise(
-                        noisy,
-                        sigma,
-                        axes="ZYX",
-                        spacing=distances,
-                        data_range=peak,
-                        model=load_model(name),
-                        threads=1,
-                    )
-                rows[name + words] = psnr(result, clean, peak), time.process_time() - began
-        if arguments.estimated:
-            began = time.process_time()
-            result = denoise(noisy, axes="ZYX", spacing=spacing, data_range=peak, threads=1)
-            rows["iad-plus-volume, noise estimated"] = (
-                psnr(result, clean, peak),
-                time.process_time() - began,
+        rows = rows_of(arguments, clean, noisy, sigma, spacing)
+        noisy_psnr = psnr(noisy, clean, peak)
+        for method, (value, seconds, setting, ends) in rows.items():
+            found = [f"{key} {number:g}" for key, number in (setting or {}).items()]
+            found += [f"ends of the grid: {', '.join(ends)}"] if ends else []
+            words = f" ({', '.join(found)})" if found else ""
+            print(
+                f"| {percent:g} | {noisy_psnr:.2f} | {method}{words} | {value:.2f} | "
+                f"{seconds:.2f} |",
+                flush=True,
             )
-        if arguments.slices:
-            began = time.process_time()
-            result = denoise(noisy, sigma, axes="YXQ", data_range=peak, threads=1)
-            rows["iad-plus by slice"] = psnr(result, clean, peak), time.process_time() - began
-        if arguments.peers:
-            rows |= peers(noisy, clean, sigma, peak)
-        for name, (value, seconds) in rows.items():
-            noisy_psnr = psnr(noisy, clean, peak)
-            print(f"| {percent:g} | {noisy_psnr:.2f} | {name} | {value:.2f} | {seconds:.1f} |")
+        entry["percent"][f"{percent:g}"] = {
+            "noisy": round(noisy_psnr, 3),
+            "methods": {
+                method: {"psnr": round(found.psnr, 3), "seconds": round(found.seconds, 2)}
+                | ({} if found.setting is None else {"setting": found.setting})
+                for method, found in rows.items()
+            },
+        }
+        if arguments.output is not None:
+            save(arguments.output, name, entry)
 
 
 if __name__ == "__main__":
+    one_thread()
     main()

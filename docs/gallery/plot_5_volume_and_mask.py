@@ -9,7 +9,7 @@ alone, and influence nothing.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from integrodiff import denoise
+from integrodiff import compare, denoise, explain
 
 rng = np.random.default_rng(0)
 z, y, x = np.mgrid[:16, :96, :96].astype(float)
@@ -24,6 +24,19 @@ volume = denoise(noisy, sigma=25, axes="ZYX", spacing=(1.3, 1, 1))
 slices = denoise(noisy, sigma=25, axes="QYX")
 for name, result in (("noisy", noisy), ("slice by slice", slices), ("volume", volume)):
     print(f"{name}: error {np.sqrt(np.mean((result - clean) ** 2)):.2f}")
+
+# %%
+# Three orthogonal planes through a point, in the proportions of the voxels: before, after, and what
+# was removed.
+
+point = {"Z": 8, "Y": 40, "X": 40}
+figure = compare(noisy, volume, axes="ZYX", spacing=(1.3, 1, 1), at=point)
+
+# %%
+# How the model for volumes decides: where structures are surfaces or lines, which way they point
+# (the direction across them is red for X, green for Y, blue for Z), and what flows at each scale.
+
+figure = explain(noisy, sigma=25, axes="ZYX", spacing=(1.3, 1, 1), at=point)
 
 # %%
 # A round field of view: everything outside is invalid, and comes back as it was.

@@ -194,12 +194,7 @@ class Pipeline:
         numbers = [first + block.low * between + n for n in range(len(kept))]
         found = kept[(block.first - block.low) * between : (block.last - block.low) * between]
         for n in range(between):
-            mask = None
-            if self.has_invalid(first + n):
-                mask = _tall_mask(
-                    [self.mask_of(kept[k], numbers[k]) for k in range(n, len(kept), between)],
-                    layout.size,
-                )
+            mask = self._mask_of_slices(kept[n::between], numbers[n::between])
             volume = np.concatenate(kept[n::between])
             stations = self._stations_at(layout.channel_of(numbers[n]), region, mask)
             observe = None if watcher is None else partial(watcher.advance, numbers[n])
@@ -290,6 +285,36 @@ class Pipeline:
             return None
         return self.resolved.validity.of(plane, number)
 
+    def _mask_of_slices(
+        self, slices: Sequence[NDArray[Any]], numbers: Sequence[int]
+    ) -> Mask | None:
+        """Return the masks of slices below each other; None if their whole volume is valid."""
+        if not self.has_invalid(numbers[0]):
+            return None
+        pairs = zip(slices, numbers, strict=True)
+        masks = [self.mask_of(plane, number) for plane, number in pairs]
+        return _tall_mask(masks, self.resolved.layout.size)
+
+    def volume_on_model_scale(
+        self, slices: Sequence[NDArray[Any]], numbers: Sequence[int]
+    ) -> PreparedVolume:
+        """Return what denoises a volume, and its input on the scale of the model.
+
+        ``numbers`` are those of the slices among all planes.
+        """
+        stations = self._stations[self.resolved.layout.channel_of(numbers[0])]
+        mask = self._mask_of_slices(slices, numbers)
+        volume = None if mask is None else mask.reshape(len(slices), *self.resolved.layout.size)
+        if mask is not None and not mask.any():
+            return PreparedVolume([], volume)
+        image = stations.in_space(stations.forward(np.concatenate(slices), mask))
+        channel = stations.channel
+        groups = zip(
+            channel.space.groups, channel.levels, stations.processes_for(mask), strict=True
+        )
+        found = [(image[group.samples], level, process) for group, level, process in groups]
+        return PreparedVolume(found, volume)
+
     def on_model_scale(
         self, plane: NDArray[Any], number: int = 0
     ) -> list[tuple[FloatImage, Level]]:
@@ -302,6 +327,22 @@ class Pipeline:
         channel = stations.channel
         groups = zip(channel.space.groups, channel.levels, strict=True)
         return [(image[group.samples], level) for group, level in groups]
+
+
+class PreparedVolume(NamedTuple):
+    """A volume on the scale of the model.
+
+    Attributes
+    ----------
+    groups : list
+        Of each group of samples the image ``(sample, slice, row, column)``, its noise level, and
+        the process; none if there is no noise, or no valid voxel.
+    mask : array of bool, optional
+        True at valid voxels, ``(slice, row, column)``; None if all are.
+    """
+
+    groups: list[tuple[FloatImage, Level, Process]]
+    mask: Mask | None
 
 
 class _PlaneCounts(NamedTuple):
@@ -424,7 +465,7 @@ class _Stations:
         """Return the number of steps for some planes; those with invalid pixels may take more."""
         total = planes.whole * _steps_of(self.processes)
         if planes.masked and self.channel.mask is not None:
-            total += planes.masked * _steps_of(self._processes(self.channel.mask))
+            total += planes.masked * _steps_of(self.processes_for(self.channel.mask))
         return total
 
     def _volume_of(self, mask: Mask) -> Mask | None:
@@ -433,13 +474,13 @@ class _Stations:
             return None
         return mask.reshape(-1, self.height, mask.shape[1])
 
-    def _in_space(self, image: FloatImage) -> FloatImage:
+    def in_space(self, image: FloatImage) -> FloatImage:
         """Return samples ``(sample, row, column)`` as the engine sees them."""
         if self.channel.volume is None:
             return image
         return image.reshape(len(image), -1, self.height, image.shape[2])
 
-    def _processes(self, mask: Mask | None) -> Sequence[Process]:
+    def processes_for(self, mask: Mask | None) -> Sequence[Process]:
         """Return a process for each group of samples."""
         if mask is None:
             return self.processes
@@ -505,7 +546,7 @@ class _Stations:
         Observers see them in the order of the colour space. If there are none, the largest group
         is the first, when there are no results of others in memory yet; the result is the same.
         """
-        processes = self._processes(mask)
+        processes = self.processes_for(mask)
         if not processes:
             return _working(plane if mask is None else np.where(_like(mask, plane), plane, 0))
         groups = list(zip(self.channel.space.groups, processes, strict=True))
@@ -514,7 +555,7 @@ class _Stations:
         done: _Parts = []
         for group, process in groups:
             part = self.forward(plane, mask, group.samples)
-            state = process.start(self._in_space(part))
+            state = process.start(self.in_space(part))
             if observe is None and count is None:
                 state.advance()
             else:
@@ -526,7 +567,7 @@ class _Stations:
                     if count is not None:
                         count()
                 del current
-            state.read(self._in_space(part))
+            state.read(self.in_space(part))
             del state
             if part.nbytes > _LARGE:
                 process.release()

@@ -138,10 +138,7 @@ class Request:
         if self.data_range is not None:
             positive_number("data_range", self.data_range)
         if self.spacing is not None:
-            spacing = sequence_of_numbers("spacing", self.spacing)
-            for distance in spacing:
-                positive_number("spacing", distance)
-            object.__setattr__(self, "spacing", spacing)
+            object.__setattr__(self, "spacing", checked_spacing(self.spacing))
         if self.threads is not None:
             positive_integer("threads", self.threads)
         if self.max_memory is not None:
@@ -574,21 +571,13 @@ def resolve(request: Request, source: Source, sample: Source | None = None) -> R
 def _volume(request: Request, source: Source) -> Volume | None:
     """Return the geometry of a volume; None for images."""
     layout = source.layout
-    letters = [letter for letter in layout.axes if letter in "ZYX"]
-    if request.spacing is not None and len(request.spacing) != len(letters):
-        raise ValueError(
-            f"spacing needs one number for each of the axes {', '.join(letters)} of the image, in "
-            f"this order; got {len(request.spacing)}. If its pages are slices of a volume, "
-            "take axes with Z"
-        )
+    given = _distances_of(layout, request.spacing)
     if not layout.is_volume:
-        if request.spacing is not None:
-            given = dict(zip(letters, request.spacing, strict=True))
-            if not np.isclose(given["Y"], given["X"], rtol=1e-3):
-                raise ValueError(
-                    "images must have the same spacing of rows and columns, got "
-                    f"{given['Y']:g} and {given['X']:g}; only volumes may have others"
-                )
+        if given is not None and not np.isclose(given["Y"], given["X"], rtol=1e-3):
+            raise ValueError(
+                "images must have the same spacing of rows and columns, got "
+                f"{given['Y']:g} and {given['X']:g}; only volumes may have others"
+            )
         return None
     model = request.model
     if model.dimensions != 3:
@@ -605,15 +594,8 @@ def _volume(request: Request, source: Source) -> Volume | None:
             f"this model cannot denoise volumes: {error}. Take model='iad-plus', or axes with Q "
             "in place of Z to denoise slices one by one"
         ) from error
-    distances: Mapping[str, float] = dict.fromkeys("ZYX", 1.0)
-    origin = "unknown"
-    if request.spacing is not None:
-        distances, origin = dict(zip(letters, request.spacing, strict=True)), "given"
-    elif set("ZYX") <= set(source.distances):
-        distances, origin = source.distances, "file"
-    smallest = min(distances[letter] for letter in "ZYX")
-    # Files often have spacing in single precision.
-    z, y, x = (round(distances[letter] / smallest, 6) for letter in "ZYX")
+    geometry = volume_of(layout, request.spacing, source.distances)
+    z, y, x = geometry.spacing
     if max(z, y, x) > _THICK:
         warnings.warn(
             f"the spacing of this volume is {z:g} : {y:g} : {x:g} (z : y : x). Above {_THICK:g} "
@@ -622,7 +604,56 @@ def _volume(request: Request, source: Source) -> Volume | None:
             VolumeModelWarning,
             stacklevel=_outside(),
         )
+    return geometry
+
+
+def checked_spacing(spacing: Sequence[float]) -> Sequence[float]:
+    """Return the distances of voxels; refuse what is none."""
+    found = sequence_of_numbers("spacing", spacing)
+    for distance in found:
+        positive_number("spacing", distance)
+    return found
+
+
+def volume_of(
+    layout: Layout, spacing: Sequence[float] | None, known: Mapping[str, float]
+) -> Volume:
+    """Return the geometry of a volume.
+
+    Parameters
+    ----------
+    layout : Layout
+        Its axes.
+    spacing : sequence of float, optional
+        Distances that were given, in the order of the axes Z, Y and X.
+    known : mapping from str to float
+        Those of the image itself, by the letter of the axis.
+    """
+    distances: Mapping[str, float] = dict.fromkeys("ZYX", 1.0)
+    origin = "unknown"
+    given = _distances_of(layout, spacing)
+    if given is not None:
+        distances, origin = given, "given"
+    elif set("ZYX") <= set(known):
+        distances, origin = known, "file"
+    smallest = min(distances[letter] for letter in "ZYX")
+    # Files often have spacing in single precision.
+    z, y, x = (round(distances[letter] / smallest, 6) for letter in "ZYX")
     return Volume(layout.slices, (z, y, x), origin)
+
+
+def _distances_of(layout: Layout, spacing: Sequence[float] | None) -> dict[str, float] | None:
+    """Return the distances that were given by the letters of their axes."""
+    if spacing is None:
+        return None
+    letters = [letter for letter in layout.axes if letter in "ZYX"]
+    if len(spacing) != len(letters):
+        raise ValueError(
+            f"spacing needs one number for each of the axes {', '.join(letters)} of the image, in "
+            f"this order; got {len(spacing)}. If its pages are slices of a volume, "
+            "take axes with Z"
+        )
+    return dict(zip(letters, spacing, strict=True))
 
 
 def _stored_detector(noise: Noise, units: GreyUnits) -> Noise:

@@ -384,7 +384,7 @@ def test_explanation_of_a_masked_plane(tmp_path: Path) -> None:
     how: dict[str, Any] = {"photometric": "minisblack", "metadata": {"axes": "ZYX"}}
     tifffile.imwrite(tmp_path / "s.tif", stack.astype(np.float32), **how)
     words = ("explain", tmp_path / "s.tif", "--output", tmp_path / "why.png", "--model", "pm")
-    result = run(*words, "--at", "Z=3", "--nodata", -9999, "--window", 0, 255)
+    result = run(*words, "--slices", "--at", "Z=3", "--nodata", -9999, "--window", 0, 255)
     assert result.exit_code == 0, result.stderr
     assert "Z=3 of 3: pm at noise level 1" in result.stderr
     picture = np.asarray(Image.open(tmp_path / "why.png").convert("RGB"))

@@ -79,6 +79,7 @@ SIGNATURES = {
         "*channel_axis=None",
         "*at=None",
         "*bands=None",
+        "*spacing=None",
         "*mask=None",
         "*window=None",
         "*zoom=None",
@@ -92,6 +93,7 @@ SIGNATURES = {
         "*model='iad-plus'",
         "*data_range=None",
         "*axes=None",
+        "*spacing=None",
         "*channel_axis=None",
         "*colour='auto'",
         "*noise='gaussian'",
@@ -221,8 +223,8 @@ io: spacing bounded image access registry masks formats.exif formats.ome_xml for
     formats.__init__ windows __init__
 blocks: sample region job cluster
 dask
-viz: metrics sheet view notebook_figure drawing comparison orthogonal comparison_figure demo \
-     explanation explanation_figure figures __init__
+viz: metrics sheet view notebook_figure drawing comparison orthogonal mosaic comparison_figure \
+     demo explanation explanation_figure figures __init__
 xarray
 nn: volumes laws diffusion stages __init__
 napari: layers job code samples panel __init__

@@ -17,6 +17,7 @@ from integrodiff.cli._masks import Exclusions, MaskOptions
 from integrodiff.cli._models import loaded_model
 from integrodiff.cli._noise import NoiseOptions
 from integrodiff.cli._terminal import ExitCode, stopping
+from integrodiff.cli._views import spacing_numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class Options:
                 **arguments,
                 model=self.model if self.model in MODEL_NAMES else model,
                 data_range=self.data_range,
-                spacing=_numbers(self.spacing),
+                spacing=spacing_numbers(self.spacing),
                 colour=cast("Colour", self.colour),
                 engine=self.engine,
                 as_float=self.as_float,
@@ -75,16 +76,6 @@ class Options:
                 max_memory=self.max_memory,
             )
         return Settings(options=self, denoiser=denoiser, exclusions=self.masks.exclusions())
-
-
-def _numbers(text: str | None) -> list[float] | None:
-    """Return the numbers of ``--spacing``."""
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--spacing must be numbers such as 3,1,1, got {text!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Options that say what is drawn of an image: plane, bands and grey values."""
+"""Options that say what is drawn of an image: plane or point, bands and grey values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from integrodiff.cli._masks import Exclusions
     from integrodiff.io import ImageHeader, ImageReader
     from integrodiff.layout import Layout
+    from integrodiff.viz.orthogonal import Places
     from integrodiff.viz.view import Selection, View
 
 At = Annotated[
@@ -22,7 +23,25 @@ At = Annotated[
         metavar="AXIS=N,...",
         help="Plane to draw, counted from 1 along the axes T, C, Z and Q, such as T=3,C=2. By "
         "default the middle of Z and the first of all others. With Y or X, such as "
-        "Z=40,Y=120,X=96, `compare` draws three orthogonal planes of a volume through the point.",
+        "Z=40,Y=120,X=96, it is the point of a volume through which three orthogonal planes are "
+        "drawn.",
+        show_default=False,
+    ),
+]
+AsVolume = Annotated[
+    bool | None,
+    typer.Option(
+        "--volume/--slices",
+        help="Take the pages of a stack for the slices of a volume, or slices for single pages, as "
+        "in `integrodiff denoise`. By default the file decides.",
+        show_default=False,
+    ),
+]
+VoxelSpacing = Annotated[
+    str | None,
+    typer.Option(
+        metavar="Z,Y,X",
+        help="Distance of the voxels of a volume; only ratios matter. By default that of the file.",
         show_default=False,
     ),
 ]
@@ -59,6 +78,8 @@ class ViewOptions:
     page: int | None = None
     bands: str | None = None
     window: tuple[float, float] | None = None
+    volume: bool | None = None
+    spacing: str | None = None
 
     @property
     def point(self) -> dict[str, int] | None:
@@ -84,11 +105,41 @@ class ViewOptions:
             checked_window(self.window)
         self._places()
         self._numbers()
+        with stopping(ExitCode.USAGE, ValueError):
+            spacing_numbers(self.spacing)
 
-    def selection(self, path: Path, layout: Layout, *, all_samples: bool = False) -> Selection:
+    def layout(self, path: Path, header: ImageHeader) -> Layout:
+        """Return the axes of an image, with pages as slices or the other way round if asked."""
+        if self.volume is None:
+            return header.layout
+        try:
+            return header.layout.as_volume(self.volume)
+        except ValueError as error:
+            stop(ExitCode.USAGE, f"{path}: {error}")
+
+    def places(self, path: Path, layout: Layout, *, all_samples: bool = False) -> Places:
+        """Return the point of a volume that is drawn; stop if it does not have it."""
+        from integrodiff.viz.orthogonal import places
+
+        page = None if self.page is None else self.page - 1
+        try:
+            return places(
+                layout,
+                self._places(),
+                page=page,
+                bands=self._numbers(),
+                all_samples=all_samples,
+                first=1,
+            )
+        except ValueError as error:
+            stop(ExitCode.USAGE, f"{path}: {error}")
+
+    def selection(self, path: Path, header: ImageHeader, *, all_samples: bool = False) -> Selection:
         """Return what is drawn of an image; stop if it does not have it."""
         from integrodiff.viz.view import select
 
+        # Slices that are pages keep the name of their axis.
+        layout = header.layout if self.volume is False else self.layout(path, header)
         page = None if self.page is None else self.page - 1
         try:
             return select(
@@ -107,7 +158,7 @@ class ViewOptions:
         from integrodiff.viz.view import chosen_view
 
         header = reader.header
-        selection = self.selection(path, header.layout)
+        selection = self.selection(path, header)
         planes = {}
         for number, plane in enumerate(reader.planes()):
             if number in selection.planes:
@@ -149,6 +200,16 @@ class ViewOptions:
                 f"--bands must be one number from 1, or three such as 4,3,2; got {self.bands!r}",
             )
         return tuple(int(part) - 1 for part in parts)
+
+
+def spacing_numbers(text: str | None) -> list[float] | None:
+    """Return the numbers of ``--spacing``."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--spacing must be numbers such as 3,1,1, got {text!r}") from None
 
 
 def say_notes(path: Path, reader: ImageReader) -> None:

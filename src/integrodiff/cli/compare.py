@@ -21,7 +21,17 @@ from integrodiff.cli._terminal import (
     stop,
     stopping,
 )
-from integrodiff.cli._views import At, Bands, GreyWindow, PageNumber, ViewOptions, say_notes
+from integrodiff.cli._views import (
+    AsVolume,
+    At,
+    Bands,
+    GreyWindow,
+    PageNumber,
+    ViewOptions,
+    VoxelSpacing,
+    say_notes,
+    spacing_numbers,
+)
 
 if TYPE_CHECKING:
     from integrodiff.io import ImageHeader
@@ -53,6 +63,8 @@ def compare(
         ),
     ] = None,
     at: At = None,
+    volume: AsVolume = None,
+    spacing: VoxelSpacing = None,
     page: PageNumber = None,
     bands: Bands = None,
     window: GreyWindow = None,
@@ -77,9 +89,9 @@ def compare(
     The difference is centred on mid-grey; black and white are four standard deviations away. If
     it shows the shapes of objects, structure was removed together with the noise. One square of
     every image is enlarged. With --at Z=80,Y=120,X=96, three orthogonal planes of volumes are drawn
-    through this point instead, in the proportions of the voxels. Images are turned as their EXIF
-    data say, and invalid pixels are greyed out. With --clean, the PSNR and SSIM of both images are
-    printed, over valid pixels.
+    through this point instead, in the proportions of the voxels; --volume takes the pages of a
+    stack for slices. Images are turned as their EXIF data say, and invalid pixels are greyed out.
+    With --clean, the PSNR and SSIM of both images are printed, over valid pixels.
 
     For example:
 
@@ -87,6 +99,7 @@ def compare(
         integrodiff compare noisy.png denoised.png --clean original.png --output comparison.png
         integrodiff compare scan.nii.gz clean.nii.gz --at Z=80 --window -160 240
         integrodiff compare scan.nii.gz clean.nii.gz --at Z=80,Y=120,X=96
+        integrodiff compare stack.tif clean.tif --volume --spacing 3,1,1 --at Z=5,Y=40,X=30
         integrodiff compare scene.tif clean.tif --bands 4,3,2 --nodata 0
     """
     with exit_codes(), plain_warnings():
@@ -95,7 +108,9 @@ def compare(
                 inputs=(before, after) if clean is None else (before, after, clean),
                 output=output,
                 zoom=zoom,
-                shown=ViewOptions(at=at, page=page, bands=bands, window=window),
+                shown=ViewOptions(
+                    at=at, page=page, bands=bands, window=window, volume=volume, spacing=spacing
+                ),
                 masks=MaskOptions(mask=mask, nodata=nodata),
                 data_range=data_range,
                 overwrite=overwrite,
@@ -128,7 +143,7 @@ def _run(request: _Request) -> None:
     with stopping(ExitCode.OUTPUT, ImageFileError):
         check_output_path(output, overwrite=request.overwrite)
     if request.shown.point is not None:
-        _draw_planes(request, request.shown.point)
+        _draw_planes(request)
         return
     views, window = _views(request)
     with stopping(ExitCode.INPUT, ValueError):
@@ -149,30 +164,30 @@ def _run(request: _Request) -> None:
     say(f"comparison written to {output}")
 
 
-def _draw_planes(request: _Request, at: dict[str, int]) -> None:
+def _draw_planes(request: _Request) -> None:
     """Draw three orthogonal planes of volumes through a point."""
     from integrodiff.errors import ImageFileError
     from integrodiff.io import ImageFile, open_image, write_image
-    from integrodiff.io.spacing import distances
-    from integrodiff.viz.orthogonal import (
-        compared_planes,
-        orthogonal_sheet,
-        orthogonal_views,
-        places,
-    )
+    from integrodiff.request import checked_spacing, volume_of
+    from integrodiff.viz.orthogonal import compared_planes, orthogonal_sheet, orthogonal_views
     from integrodiff.viz.view import in_units
 
-    if request.zoom is not None or request.shown.page or request.shown.bands:
-        stop(ExitCode.USAGE, "--zoom, --page and --bands cannot be used with a point in --at")
+    if request.zoom is not None or request.shown.page:
+        stop(ExitCode.USAGE, "--zoom and --page cannot be used with a point in --at")
+    spacing = spacing_numbers(request.shown.spacing)
     exclusions = request.masks.exclusions()
     images: list[list[View]] = []
     headers: list[ImageHeader] = []
+    proportions: dict[str, float] = {}  # those of the first volume
     for path in request.inputs:
         with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
             header = reader.header
             say_notes(path, reader)
-            with stopping(ExitCode.USAGE, ValueError):
-                where = places(header.layout, at, first=1)
+            layout = request.shown.layout(path, header)
+            where = request.shown.places(path, layout)
+            with stopping(ExitCode.USAGE, ValueError, TypeError):
+                given = None if spacing is None else checked_spacing(spacing)
+                geometry = volume_of(layout, given, reader.distances)
             if headers and header.shape != headers[0].shape:
                 stop(
                     ExitCode.INPUT,
@@ -180,17 +195,17 @@ def _draw_planes(request: _Request, at: dict[str, int]) -> None:
                     f"{header.shape} and {headers[0].shape}",
                 )
             white = header.metadata.white_is_zero
-            views = orthogonal_views(
-                reader.planes(), where, exclusions.validity(header), white_is_zero=white, first=1
-            )
+            validity = exclusions.validity(header)
+            views = orthogonal_views(reader.planes(), where, validity, white_is_zero=white)
         images.append([in_units(view, *header.display) for view in views])
         headers.append(header)
+        proportions = proportions or dict(zip("ZYX", geometry.spacing, strict=True))
     window = request.shown.window_for(headers[0])
     with stopping(ExitCode.INPUT, ValueError, TypeError):
         found = compared_planes(images, window=window, data_range=request.data_range)
     say(f"drawn: {', '.join(comparison.images['before'].words for comparison in found)}")
     with stopping(ExitCode.OUTPUT, ImageFileError):
-        pixels = orthogonal_sheet(found, where, distances(headers[0].spacing))
+        pixels = orthogonal_sheet(found, where, proportions)
         write_image(
             request.output, ImageFile(pixels=pixels, axes="YXS"), overwrite=request.overwrite
         )

@@ -26,6 +26,7 @@ from integrodiff.cli._one_file import Options, Settings
 from integrodiff.cli._pipes import PIPE, piped
 from integrodiff.cli._single import run_single
 from integrodiff.cli._terminal import ExitCode, exit_codes, note, plain_warnings, stop
+from integrodiff.cli._views import VoxelSpacing
 from integrodiff.cli.batch.outcomes import check_report
 from integrodiff.cli.batch.plan import is_folder_of_images, is_pattern, plan_jobs
 
@@ -96,15 +97,7 @@ def denoise(
             show_default=False,
         ),
     ] = None,
-    spacing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="Z,Y,X",
-            help="Distance of the voxels of a volume; only ratios matter. By default that of the "
-            "file.",
-            show_default=False,
-        ),
-    ] = None,
+    spacing: VoxelSpacing = None,
     noise: NoiseKind = "gaussian",
     gain: Gain = None,
     offset: Offset = None,

@@ -1,4 +1,4 @@
-"""``integrodiff explain``: draw the structure, diffusivities and steps of a model on one image."""
+"""``integrodiff explain``: draw structure, diffusivities and steps of a model on an image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from integrodiff.cli._noise import (
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
-    note,
     plain_warnings,
     printable,
     require_matplotlib,
@@ -33,7 +32,17 @@ from integrodiff.cli._terminal import (
     stop,
     stopping,
 )
-from integrodiff.cli._views import At, Bands, GreyWindow, PageNumber, ViewOptions, say_notes
+from integrodiff.cli._views import (
+    AsVolume,
+    At,
+    Bands,
+    GreyWindow,
+    PageNumber,
+    ViewOptions,
+    VoxelSpacing,
+    say_notes,
+    spacing_numbers,
+)
 
 if TYPE_CHECKING:
     from integrodiff.io import ImageReader
@@ -82,6 +91,8 @@ def explain(
         ),
     ] = None,
     at: At = None,
+    volume: AsVolume = None,
+    spacing: VoxelSpacing = None,
     page: PageNumber = None,
     bands: Bands = None,
     window: GreyWindow = None,
@@ -91,7 +102,7 @@ def explain(
         bool, typer.Option("--overwrite", help="Replace an existing picture.")
     ] = False,
 ) -> None:
-    """Draw how a model denoises an image.
+    """Draw how a model denoises an image or a volume.
 
     The picture shows the multiscale structure tensor (strength, coherence and orientation of
     edges), the diffusivity across and along structures at each scale, and the image after several
@@ -100,12 +111,17 @@ def explain(
     deviations of the noise. Invalid pixels are greyed out. Drawing needs Matplotlib, which the
     extra `plot` installs.
 
+    A volume is explained in three orthogonal planes through a point, by default its middle, in the
+    proportions of its voxels. Colours tell surfaces from lines, and the direction across them: red
+    for X, green for Y, blue for Z. With --slices, one slice is explained as an image.
+
     For example:
 
         integrodiff explain noisy.png
         integrodiff explain noisy.png --sigma 25 --step 0 --output explanation.png
         integrodiff explain cells.ome.tif --at T=3,C=2
-        integrodiff explain scan.nii.gz --at Z=80 --window -160 240
+        integrodiff explain scan.nii.gz --at Z=80,Y=120,X=96 --window -160 240
+        integrodiff explain stack.tif --volume --spacing 3,1,1
     """
     with exit_codes(), plain_warnings():
         _run(
@@ -125,7 +141,9 @@ def explain(
                 step=step,
                 engine=engine,
                 data_range=data_range,
-                shown=ViewOptions(at=at, page=page, bands=bands, window=window),
+                shown=ViewOptions(
+                    at=at, page=page, bands=bands, window=window, volume=volume, spacing=spacing
+                ),
                 masks=MaskOptions(mask=mask, nodata=nodata),
                 overwrite=overwrite,
             )
@@ -162,54 +180,69 @@ def _run(request: _Request) -> None:
 
     with stopping(ExitCode.INPUT, ImageFileError), open_image(request.input) as reader:
         say_notes(request.input, reader)
-        if reader.layout.is_volume:
-            note(
-                "one slice is explained as an image, by the model for images; `integrodiff "
-                "denoise` treats a volume as a whole"
-            )
         words, found = _explained(request, model, reader)
         header = reader.header
-    what = f"{Path(request.model).name} at {found.noise}"
+    what = f"{_name(request, found)} at {found.noise}"
     title = ", ".join(filter(None, [request.input.name, words]))
     figure = draw(
         found.explanation,
-        printable(f"{title}: {what}"),
+        "\n".join(filter(None, [printable(f"{title}: {what}"), found.geometry])),
         window=request.shown.window_for(header),
         white_is_zero=header.metadata.white_is_zero,
     )
     with stopping(ExitCode.OUTPUT, OSError):
         save_figure(figure, request.output, overwrite=request.overwrite)
+    what = ", ".join(filter(None, [what, found.geometry]))
     say(f"{request.input} -> {request.output}: {f'{words}: ' if words else ''}{what}")
 
 
 def _explained(request: _Request, model: Model, reader: ImageReader) -> tuple[str, Explained]:
-    """Return which plane is explained, in words, and its explanation."""
+    """Return which plane or point is explained, in words, and the explanation."""
     from integrodiff import Denoiser
     from integrodiff.errors import ImageFileError
-    from integrodiff.viz.explanation import explain_plane
+    from integrodiff.models import MODEL_NAMES
+    from integrodiff.viz.explanation import explain_plane, explain_volume
 
-    source = request.masks.exclusions().source(reader)
-    selection = request.shown.selection(request.input, reader.layout, all_samples=True)
+    shown = request.shown
+    layout = shown.layout(request.input, reader.header)
+    source = request.masks.exclusions().source(reader, shown.volume)
     try:
         denoiser = Denoiser(
             **request.noise.arguments(),
-            model=model,
+            # Its name may stand for another model in volumes.
+            model=request.model if request.model in MODEL_NAMES else model,
             engine=request.engine,
             data_range=request.data_range,
+            spacing=spacing_numbers(shown.spacing),
         )
-        found = explain_plane(
-            denoiser,
-            source,
-            selection,
-            step=request.step,
-            orientation=reader.header.metadata.orientation,
-        )
+        if layout.is_volume or shown.point is not None:
+            where = shown.places(request.input, layout, all_samples=True)
+            words = where.words
+            found = explain_volume(denoiser, source, where, step=request.step)
+        else:
+            selection = shown.selection(request.input, reader.header, all_samples=True)
+            words = selection.words
+            found = explain_plane(
+                denoiser,
+                source,
+                selection,
+                step=request.step,
+                orientation=reader.header.metadata.orientation,
+            )
     except ImageFileError:
         raise
     except (ValueError, TypeError, ImportError) as error:
         stop(ExitCode.USAGE, str(error))
     display = reader.header.display
-    return selection.words, found.in_unit(display.unit, display.slope, display.intercept)
+    return words, found.in_unit(display.unit, display.slope, display.intercept)
+
+
+def _name(request: _Request, found: Explained) -> str:
+    """Return the name of the model that was explained."""
+    from integrodiff.models import VOLUME_MODELS
+
+    name = request.model
+    return Path(name if found.channel.volume is None else VOLUME_MODELS.get(name, name)).name
 
 
 def _check_output(request: _Request) -> None:

@@ -86,12 +86,13 @@ def coupling_field(
     term: Term,
     local: Sensitivity | None = None,
     domain: Domain | None = None,
+    spacing: Sequence[float] = FLAT,
 ) -> Field:
     """Return the field that a term's diffusivity depends on: tensors, or a scalar energy."""
     parts = {i: term.derivatives.forward(smoothed[i]) for i in term.scales_in_coupling}
     if domain is not None:
         parts = {i: domain.known(term.derivatives, part) for i, part in parts.items()}
-    return _coupling_field(parts, term, local=local, domain=domain)
+    return _coupling_field(parts, term, spacing, local, domain)
 
 
 def _coupling_field(

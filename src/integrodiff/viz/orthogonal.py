@@ -13,10 +13,13 @@ from integrodiff.layout import Layout
 from integrodiff.validity import Mask, Validity
 from integrodiff.viz.comparison import Comparison, compared, panel
 from integrodiff.viz.sheet import Tile, sheet
-from integrodiff.viz.view import View, Window, select
+from integrodiff.viz.view import View, Window, samples_of, select
 
 PLANES = ("YX", "ZX", "ZY")
-"""Rows and columns of the three planes."""
+"""Rows and columns of the three planes, one below the other."""
+
+MOSAIC = ("YX", "ZX", "YZ")
+"""Rows and columns of the three planes around a corner: the first, one below, one to its right."""
 
 _MARK = (255, 210, 0)
 
@@ -28,10 +31,26 @@ class Point(NamedTuple):
     y: int
     x: int
 
+    def along(self, letter: str) -> int:
+        """Return the index along an axis."""
+        return int(self["ZYX".index(letter)])
+
     def words(self, plane: str, first: int) -> str:
         """Say which plane through the point it is."""
-        (letter,) = set("ZYX") - set(plane)
-        return f"{plane[0]}{plane[1]} at {letter}={getattr(self, letter.lower()) + first}"
+        letter = normal_of(plane)
+        return f"{plane[0]}{plane[1]} at {letter}={self.along(letter) + first}"
+
+    def plane_of(self, volume: NDArray[Any], plane: str) -> NDArray[Any]:
+        """Return the plane through the point of an array (z, y, x), or (z, y, x, sample)."""
+        letter = normal_of(plane)
+        found: NDArray[Any] = volume.take(self.along(letter), axis="ZYX".index(letter))
+        return found if plane in PLANES else found.swapaxes(0, 1)
+
+
+def normal_of(plane: str) -> str:
+    """Return the axis that a plane is orthogonal to."""
+    (letter,) = set("ZYX") - set(plane)
+    return letter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,39 +63,82 @@ class Places:
         The voxel.
     slices : tuple of int
         Numbers of the planes, in the order of the slices.
+    samples : tuple of int, optional
+        The samples that are drawn; None for all.
+    words : str
+        What was chosen, such as "T=2 of 3, Z=12 of 24, Y=40 of 80, X=33 of 66".
+    first : int
+        What the first index is called in words.
     """
 
     point: Point
     slices: tuple[int, ...]
+    samples: tuple[int, ...] | None = None
+    words: str = ""
+    first: int = 0
+
+    @property
+    def false_colour(self) -> bool:
+        """Whether three bands are drawn as red, green and blue."""
+        return self.samples is not None and len(self.samples) == 3
+
+    def words_of(self, plane: str) -> str:
+        """Say which plane through the point it is."""
+        return self.point.words(plane, self.first)
 
 
-def places(layout: Layout, at: Mapping[str, int], *, first: int = 0) -> Places:
+def places(
+    layout: Layout,
+    at: Mapping[str, int] | None = None,
+    *,
+    page: int | None = None,
+    bands: Sequence[int] | None = None,
+    all_samples: bool = False,
+    first: int = 0,
+) -> Places:
     """Return the point and the slices that are drawn; what is not given is the middle.
+
+    Parameters
+    ----------
+    layout : Layout
+        Axes of the image, a volume.
+    at : mapping from str to int, optional
+        Indices along axes, also Y and X, from zero.
+    page, bands, all_samples, first
+        As in :func:`integrodiff.viz.view.select`. A page is that of a slice.
 
     Raises
     ------
     ValueError
         If the image is no volume, or there is no such place.
     """
-    if not layout.is_volume or layout.has_samples:
+    if not layout.is_volume:
         raise ValueError(
-            f"places along Y and X are for grey volumes; this image has the axes {layout.axes}"
+            f"places along Y and X are for volumes; this image has the axes {layout.axes}. If its "
+            "pages are slices of a volume, take axes with Z"
         )
-    height, width = layout.size
-    for letter, length in (("Y", height), ("X", width)):
-        if not 0 <= at.get(letter, 0) < length:
+    along = dict(at or {})
+    size = dict(zip("YX", layout.size, strict=True))
+    in_plane = {letter: along.pop(letter, length // 2) for letter, length in size.items()}
+    for letter, index in in_plane.items():
+        if not 0 <= index < size[letter]:
             raise ValueError(
-                f"{letter}={at[letter] + first} does not exist: the image has {letter} from "
-                f"{first} to {length - 1 + first}"
+                f"{letter}={index + first} does not exist: the image has {letter} from "
+                f"{first} to {size[letter] - 1 + first}"
             )
-    along = {letter: index for letter, index in at.items() if letter not in "YX"}
-    z = along.pop("Z", layout.slices // 2)
-    numbers = [
-        select(layout, at={**along, "Z": number}, first=first).planes[0]
-        for number in (z, *range(layout.slices))
-    ]
-    point = Point(z, at.get("Y", height // 2), at.get("X", width // 2))
-    return Places(point=point, slices=tuple(numbers[1:]))
+    chosen = select(layout, at=along, page=page, bands=bands, all_samples=all_samples, first=first)
+    if len(chosen.planes) > 1:
+        raise ValueError("planes of volumes are drawn of one channel; give one band, not three")
+    number, between = chosen.planes[0], layout.planes_between_slices
+    z = number // between % layout.slices
+    words = [chosen.words, *(f"{n}={in_plane[n] + first} of {size[n]}" for n in "YX")]
+    return Places(
+        point=Point(z, in_plane["Y"], in_plane["X"]),
+        slices=tuple(number + (k - z) * between for k in range(layout.slices)),
+        samples=chosen.samples,
+        words=", ".join(filter(None, words)),
+        first=first,
+    )
 
 
 def orthogonal_views(
@@ -85,7 +147,6 @@ def orthogonal_views(
     validity: Validity,
     *,
     white_is_zero: bool = False,
-    first: int = 0,
 ) -> list[View]:
     """Return the views of the three planes; of each slice only what is drawn is kept.
 
@@ -99,18 +160,17 @@ def orthogonal_views(
         Which voxels are valid.
     white_is_zero : bool
         Whether small values are drawn bright.
-    first : int
-        What the first index is called in words.
     """
     point, numbers = where.point, {number: z for z, number in enumerate(where.slices)}
     parts: dict[str, list[Any]] = {plane: [None] * len(numbers) for plane in PLANES[1:]}
     masks: dict[str, list[Any]] = {plane: [None] * len(numbers) for plane in PLANES[1:]}
     slice_: tuple[NDArray[Any], Mask | None] | None = None
-    for number, pixels in enumerate(planes):
+    for number, plane in enumerate(planes):
         if number not in numbers:
             continue
+        pixels = samples_of(plane, where.samples)
         z, valid = numbers[number], validity.of(pixels, number)
-        known = np.ones(pixels.shape, np.bool_) if valid is None else valid
+        known = np.ones(pixels.shape[:2], np.bool_) if valid is None else valid
         parts["ZX"][z], masks["ZX"][z] = pixels[point.y].copy(), known[point.y].copy()
         parts["ZY"][z], masks["ZY"][z] = pixels[:, point.x].copy(), known[:, point.x].copy()
         if z == point.z:
@@ -124,7 +184,8 @@ def orthogonal_views(
         View(
             pixels=pixels,
             mask=None if mask is None or mask.all() else mask,
-            words=point.words(plane, first),
+            words=where.words_of(plane),
+            false_colour=where.false_colour,
             white_is_zero=white_is_zero,
         )
         for plane, (pixels, mask) in zip(PLANES, [slice_, *stacked], strict=True)
@@ -162,7 +223,6 @@ def orthogonal_sheet(
     ``spacing`` is the distance of voxels along Z, Y and X; empty if it is unknown.
     """
     rows = []
-    point = where.point._asdict()
     for plane, comparison in zip(PLANES, comparisons, strict=True):
         deviation = float(comparison.removed.valid.std())
         labels = {name: str(quality) for name, quality in comparison.qualities.items()}
@@ -174,7 +234,7 @@ def orthogonal_sheet(
         }
         row = []
         for name, picture in comparison.pictures().items():
-            marked = _marked(picture, *(point[letter.lower()] for letter in plane))
+            marked = _marked(picture, *(where.point.along(letter) for letter in plane))
             shown = panel(_in_proportion(marked, plane, spacing))
             left = ": ".join(filter(None, (name, words.get(name))))
             row.append(Tile(shown, left, labels.get(name, "")))

@@ -292,7 +292,7 @@ def chosen_view(
     white_is_zero : bool
         Whether small values are drawn bright.
     """
-    found = [_samples_of(planes[number], selection.samples) for number in selection.planes]
+    found = [samples_of(planes[number], selection.samples) for number in selection.planes]
     masks = [
         validity.of(plane, number) for plane, number in zip(found, selection.planes, strict=True)
     ]
@@ -308,7 +308,7 @@ def chosen_view(
     )
 
 
-def _samples_of(plane: NDArray[Any], samples: tuple[int, ...] | None) -> NDArray[Any]:
+def samples_of(plane: NDArray[Any], samples: tuple[int, ...] | None) -> NDArray[Any]:
     """Return some samples of a plane; a single one as a grey image."""
     if plane.ndim == 2:
         return plane
