@@ -26,7 +26,7 @@ from typing import Any
 from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff._version import __version__
 from integrodiff.models.files import MODEL_NAMES
-from integrodiff.noise.spectrum import _clipped_normal
+from integrodiff.noise.spectrum import clipped_normal
 
 PAGE = Path(__file__).resolve().parent
 NATIVE = PAGE.parent / "native"
@@ -167,7 +167,7 @@ def export_numbers(folder: Path) -> None:
     found = {"models": models, "defaultModel": DEFAULT_MODEL, "version": __version__}
     (folder / "models.json").write_text(json.dumps(found))
     constants = {name: numbers_of(module) for name, module in NUMBERS.items()}
-    constants["spectrum"]["CLIPPED_NORMAL"] = [row.tolist() for row in _clipped_normal()]
+    constants["spectrum"]["CLIPPED_NORMAL"] = [row.tolist() for row in clipped_normal()]
     (folder / "constants.json").write_text(json.dumps(constants))
 
 

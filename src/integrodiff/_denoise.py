@@ -85,8 +85,9 @@ def denoise(
         neighbouring pixels, a mapping from scales in pixels to noise levels, such as
         ``{0.5: 10, 2: 25}``; white noise seen at a scale as strongly has this level. If not given,
         the noise is estimated for each channel and colour sample, with its levels per scale unless
-        it is white, as the median over up to nine planes. ``"map"`` estimates a map, for white
-        noise that varies smoothly over an image of one channel.
+        it is white, as the median over up to nine planes. If the level clearly varies over an image
+        of one channel, a map is estimated; ``"map"`` asks for one in any case. Both are for white
+        noise.
     noise_psd : array, optional
         Power spectrum of the noise, instead of ``sigma``, as in BM3D: the expectation of
         ``abs(fft2(noise))**2`` for an image of noise of this shape.

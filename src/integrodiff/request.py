@@ -58,8 +58,16 @@ from integrodiff.noise.levels import (
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
 from integrodiff.noise.rice import Rician, level_of
-from integrodiff.noise.spectrum import Glimpse, glimpse_of
-from integrodiff.noise.variation import estimated_map
+from integrodiff.noise.spectrum import Glimpse, Tiles, glimpse_of
+from integrodiff.noise.variation import (
+    LocalLevels,
+    are_alike,
+    estimated_map,
+    joined_local_levels,
+    local_levels,
+    map_of_tiles,
+    typical_local_levels,
+)
 from integrodiff.stages import Evolution
 from integrodiff.units import GreyUnits
 from integrodiff.validity import Mask, Validity
@@ -76,6 +84,9 @@ Sigma: TypeAlias = float | Sequence[float] | Mapping[float, float] | NDArray[Any
 
 _THICK = 2.5
 """Ratio of spacings up to which volumes are known to be denoised well."""
+
+_DEPENDENT = 1.2
+"""Ratio of levels of a sum of samples that are not explained if these are independent."""
 
 _BAND_PIXELS = 2**16
 """Pixels that are converted at a time."""
@@ -403,6 +414,8 @@ class ResolvedChannel:
             text = f"gain {found.gain:.4g}, offset {found.offset:.4g}, readout {found.readout:.4g}"
         elif self.map is not None:
             text = f"sigma {self.map.lowest:.4g} to {self.map.highest:.4g}"
+            if self.estimated:
+                text += ", varies over the image"
         else:
             values = list(dict.fromkeys(str(levels) for levels in self.noise))
             text = f"sigma {', '.join(values)}"
@@ -550,12 +563,17 @@ def resolve(request: Request, source: Source, sample: Source | None = None) -> R
         invalid = None
         if any(survey.looks_closer or survey.needs_extremes for survey in surveys):
             _read(surveys, sample)
+    varying = [survey.variation() for survey in surveys]
+    if len(surveys) == 1 and varying[0] is not None and surveys[0].can_share_a_map:
+        request = surveys[0].with_map(layout)
+        varying = [None]
     channels = tuple(survey.resolved(channel, layout) for channel, survey in enumerate(surveys))
     _warn_of_void_planes(invalid)
     for number, channel in enumerate(channels):
         which = f" of channel {number + 1}" if len(channels) > 1 else ""
         _warn_outside_training(request, channel, which)
         _warn_of_doubt(channel, which)
+        _warn_of_variation(varying[number], source.units.size, which)
     return ResolvedRequest(
         request=request,
         layout=layout,
@@ -711,6 +729,10 @@ class _Survey:
         self._union: Mask | None = None
         self._has_whole_planes = False
         self._chosen = ChosenPlanes(layout.plane_count // layout.channels)
+        # The sample of a large image does not show it as a whole, nor do slices a volume.
+        self._locates = (
+            request.estimates and request.noise == "gaussian" and volume is None and not sampled
+        )
 
     def look_at(self, plane: NDArray[Any], mask: Mask | None, slice_: int) -> None:
         """Record what is needed of a plane, and of some planes noise and structure."""
@@ -772,8 +794,53 @@ class _Survey:
         seen = _view_of(plane, mask, photons)
         if estimates and not self._is_identity:
             samples = np.eye(len(self._matrix))
-            self._originals.append([seen.measured(row, estimates=True) for row in samples])
-        self._seen.append([seen.measured(row, estimates=estimates) for row in self._matrix])
+            self._originals.append(
+                [seen.measured(row, estimates=True, locates=self._locates) for row in samples]
+            )
+        locates = self._locates and self._is_identity
+        self._seen.append(
+            [seen.measured(row, estimates=estimates, locates=locates) for row in self._matrix]
+        )
+
+    def variation(self) -> tuple[float, float] | None:
+        """Return a low and a high noise level if it clearly varies over the image."""
+        rows = self._seen if self._is_identity else self._originals
+        if not self._locates or not rows:
+            return None
+        # Of correlated noise or after compression levels are not compared between parts.
+        if not all(levels.is_white for levels in _typical(rows)):
+            return None
+        planes = [joined_local_levels([seen.cells for seen in row]) for row in rows]
+        found = typical_local_levels(planes)
+        return None if found is None else found.variation
+
+    @property
+    def can_share_a_map(self) -> bool:
+        """Whether the noise of all samples is about the same and independent."""
+        if len(self._matrix) == 1:
+            return True
+        rows = self._seen if self._is_identity else self._originals
+        samples = [
+            typical_local_levels([seen.cells for seen in column])
+            for column in zip(*rows, strict=True)
+        ]
+        known = [cells for cells in samples if cells is not None]
+        if len(known) < len(samples) or not are_alike(known):
+            return False
+        if self._is_identity:
+            return True
+        sigmas = np.array([levels.effective for levels in _typical(rows)])
+        computed = new_levels(self._colour, sigmas)
+        measured = np.array([levels.effective for levels in _typical(self._seen)])
+        more, less = measured / computed < _DEPENDENT, computed < _DEPENDENT * measured
+        return bool((more & less).all())
+
+    def with_map(self, layout: Layout) -> Request:
+        """Take a map of the noise in place of one level; return the request that has it."""
+        rows = self._seen if self._is_identity else self._originals
+        levels = map_of_tiles([[seen.tiles for seen in row] for row in rows], layout.size)
+        self._request = replace(self._request, sigma=levels, map_is_estimated=True)
+        return self._request
 
     def resolved(self, number: int, layout: Layout) -> ResolvedChannel:
         """Return the resolved channel; ``number`` is its index."""
@@ -930,11 +997,13 @@ def _rician_level(plane: NDArray[Any], mask: Mask | None, zero: float) -> float:
 
 
 class _Seen(NamedTuple):
-    """What was measured in one sample of a plane."""
+    """What was measured in one sample of a plane; where the noise is, only if it is white."""
 
     noise: NoiseLevels
     energies: NDArray[np.float64]
     unit: float
+    cells: LocalLevels | None = None
+    tiles: Tiles | None = None
 
 
 class _View(NamedTuple):
@@ -957,12 +1026,21 @@ class _View(NamedTuple):
     photons: PoissonGaussian | Rician | None
     glimpse: Glimpse | None
 
-    def measured(self, weights: NDArray[np.float64], *, estimates: bool) -> _Seen:
-        """Measure the structure of a sum of samples and, if asked for, its noise."""
+    def measured(
+        self, weights: NDArray[np.float64], *, estimates: bool, locates: bool = False
+    ) -> _Seen:
+        """Measure the structure of a sum of samples and, if asked for, its noise, and where it is.
+
+        Compression removes noise from some parts of an image and not from others.
+        """
         tiles = None if self.glimpse is None else self.glimpse.mixed(weights).measured()
         noise = estimate_levels(self.plane, tiles, self.mask) if estimates else white(0.0)
         if tiles is not None:
-            return _Seen(noise, tiles.energies, tiles.unit)
+            locates &= noise.is_white and not tiles.compressed
+            if not locates:
+                return _Seen(noise, tiles.energies, tiles.unit)
+            cells = local_levels(tiles, self.plane.shape[:2])
+            return _Seen(noise, tiles.energies, tiles.unit, cells, tiles)
         return _Seen(noise, *self._overall_variance(weights))
 
     def _overall_variance(self, weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
@@ -1191,6 +1269,19 @@ def _warn_of_doubt(channel: ResolvedChannel, which: str) -> None:
         f"the estimated noise level{which}, {channel.sigmas.max():.3g}, is doubtful: no part of "
         "the image is flat, so that fine structure cannot be told from noise; give sigma, measured "
         "for example where an image of the same series is flat",
+        NoiseLevelWarning,
+        stacklevel=_outside(),
+    )
+
+
+def _warn_of_variation(found: tuple[float, float] | None, unit: float, which: str) -> None:
+    """Warn if the noise varies, but no map of it is used."""
+    if found is None:
+        return
+    low, high = (unit * level for level in found)
+    warnings.warn(
+        f"the noise level{which} varies over the image, about from {low:.3g} to {high:.3g}, and "
+        "one level is used, that of its quietest part; give sigma as a map, of channels one by one",
         NoiseLevelWarning,
         stacklevel=_outside(),
     )

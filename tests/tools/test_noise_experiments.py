@@ -16,6 +16,7 @@ import noise_map
 import photon_noise
 import rician_noise
 import unknown_noise
+import varying_noise
 from integrodiff import PoissonGaussian
 from integrodiff.viz.metrics import psnr
 from peers import Results
@@ -94,6 +95,25 @@ def test_maps_of_noise_levels(name: str, clean: NDArray[np.float32]) -> None:
     found = {way: noise_map.mean_psnr(way, [clean], name, "iad") for way in noise_map.WAYS}
     assert found["noisy"] < found["one level"] < found["map"]
     assert found["map"] == pytest.approx(found["several levels"], abs=0.5)
+
+
+@pytest.mark.parametrize("name", varying_noise.CASES)
+def test_noise_that_varies_is_found(name: str, clean: NDArray[np.float32]) -> None:
+    """On a picture with flat parts, all kinds but one: rings are finer than its cells."""
+    case = varying_noise.CASES[name]
+    image = np.stack([clean] * 3, axis=-1) if case.in_colour else clean
+    noisy = case.add(image, np.random.default_rng(0))
+    varies = case.levels is not None and "15 to 22" not in name and "rings" not in name
+    if "photons" not in name:
+        assert varying_noise.takes_map(noisy) == varies
+
+
+def test_rows_of_varying_noise(clean: NDArray[np.float32]) -> None:
+    row = varying_noise.measured([clean], varying_noise.CASES["ramp, 10 to 50"])
+    assert row["maps"] == row["images"] == 1
+    assert row["noisy"] < row["one level"] + 3 < row["automatic"] < row["known"] + 0.3
+    row = varying_noise.measured([clean], varying_noise.CASES["white, 20"])
+    assert row == {"images": 1, "maps": 0}
 
 
 def test_colours_of_every_way(tmp_path: Path) -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import RUNNABLE_ENGINES
 from numpy.typing import NDArray
+from PIL import Image
+from scipy.ndimage import gaussian_filter
 from selection import some
 
 from integrodiff import (
     Denoiser,
+    NoiseLevelWarning,
     PoissonGaussian,
     denoise,
     estimate_poisson_gaussian,
     estimate_sigma,
 )
+from integrodiff.arrays import array_image
+from integrodiff.noise.level import estimate_levels
+from integrodiff.noise.spectrum import tiles_of
 from integrodiff.noise.variation import estimated_map
+from integrodiff.request import ResolvedRequest
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +141,6 @@ class TestMap:
         for factor in (1e-6, 1e6):
             scaled = estimated_map([image * factor], [None])
             np.testing.assert_allclose(scaled, found * factor, rtol=1e-4)
-        one, mapped = (
-            np.mean((denoise(image, sigma, data_range=255) - clean) ** 2) for sigma in (None, "map")
-        )
-        assert mapped < one
         np.testing.assert_array_equal(
             denoise(image, "map", data_range=255), denoise(image, found, data_range=255)
         )
@@ -181,6 +186,124 @@ class TestMap:
             denoise(normal((90, 90), 1), "much")
         with pytest.raises(ValueError, match="Rician"):
             denoise(np.ones((90, 90)), "map", noise="rician")
+
+
+class TestVaryingNoise:
+    """Noise that varies is found, and a map taken; noise that does not vary is left alone."""
+
+    SHAPE = (170, 200)
+
+    def levels(self) -> NDArray[np.float64]:
+        return np.geomspace(8, 32, self.SHAPE[1]) * np.ones((self.SHAPE[0], 1))
+
+    def resolved(self, image: NDArray[Any], **options: Any) -> ResolvedRequest:
+        axes = {name: options.pop(name, None) for name in ("axes", "channel_axis", "mask")}
+        source = array_image(image, **axes)
+        return Denoiser(**options).pipeline(source).resolved
+
+    def clean(self, camera: NDArray[np.float64]) -> NDArray[np.float64]:
+        return camera[: self.SHAPE[0], : self.SHAPE[1]]
+
+    def test_takes_a_map(self, camera: NDArray[np.float64]) -> None:
+        clean, levels = self.clean(camera), self.levels()
+        image = clean + levels * normal(self.SHAPE, 1)
+        resolved = self.resolved(image)
+        assert re.fullmatch(
+            r"sigma [\d.]+ to [\d.]+, varies over the image \(estimated\)", resolved.noise
+        )
+        found = resolved.channels[0].map
+        assert found is not None
+        assert found.relative is not None
+        assert np.sqrt(np.mean(np.log(found.mean * found.relative / levels) ** 2)) < 0.2
+        automatic = denoise(image)
+        np.testing.assert_array_equal(automatic, denoise(image, "map"))
+        quietest = estimate_levels(image, tiles_of(image)).sigma
+        assert quietest < 14
+        errors = [np.mean((r - clean) ** 2) for r in (automatic, denoise(image, quietest))]
+        assert errors[0] < 0.7 * errors[1]
+
+    def test_scale_offset_and_order_of_axes(self, camera: NDArray[np.float64]) -> None:
+        image = self.clean(camera) + self.levels() * normal(self.SHAPE, 1)
+        expected = denoise(image)
+        np.testing.assert_allclose(
+            denoise(1e-3 * image + 7), 1e-3 * expected + 7, atol=1e-4 * np.ptp(expected) * 1e-3
+        )
+        np.testing.assert_array_equal(denoise(image.T, axes="XY"), expected.T)
+
+    @pytest.mark.parametrize("level", [5, 20, 60])
+    def test_noise_that_is_the_same_everywhere(
+        self, level: float, camera: NDArray[np.float64]
+    ) -> None:
+        clean = self.clean(camera)
+        for image in (clean + normal(self.SHAPE, level), np.where(clean > 120, clean, 20.0)):
+            resolved = self.resolved(image)
+            assert resolved.request.map is None
+            assert "varies" not in resolved.noise
+        image = clean + normal(self.SHAPE, level)
+        sigma = estimate_levels(image, tiles_of(image)).sigma
+        assert estimate_sigma(image) == sigma
+        np.testing.assert_array_equal(denoise(image), denoise(image, sigma))
+
+    def test_no_map_of_correlated_noise(self, camera: NDArray[np.float64]) -> None:
+        blurred = gaussian_filter(self.levels() * normal(self.SHAPE, 1), 0.7)
+        assert self.resolved(self.clean(camera) + 2 * blurred).request.map is None
+
+    def test_no_map_of_jpeg_files(self, camera: NDArray[np.float64]) -> None:
+        noisy = np.clip(self.clean(camera) + self.levels() * normal(self.SHAPE, 1), 0, 255)
+        file = io.BytesIO()
+        Image.fromarray(noisy.astype(np.uint8)).save(file, "JPEG", quality=75)
+        assert self.resolved(np.asarray(Image.open(file))).request.map is None
+
+    def test_texture_is_no_noise(self) -> None:
+        """Half of the image has a fine pattern, the other half none; both have the same noise."""
+        y, x = np.mgrid[: self.SHAPE[0], : self.SHAPE[1]]
+        pattern = np.where(x < 100, 0, 25 * np.sin(x * 1.3) * np.sin(y * 1.1 + x * 0.2))
+        assert self.resolved(pattern + normal(self.SHAPE, 6)).request.map is None
+
+    def test_estimate_sigma_reports_it(self) -> None:
+        levels = self.levels()
+        image = levels * normal(self.SHAPE, 1)
+        with pytest.warns(NoiseLevelWarning, match=r"varies over the image, about from 8.* to 2"):
+            found = estimate_sigma(image)
+        assert found == pytest.approx(np.sqrt(np.mean(levels**2)), rel=0.1)
+
+    def test_stacks_and_masks(self) -> None:
+        levels = self.levels()
+        frames = np.stack([levels * normal(self.SHAPE, 1, seed) for seed in range(3)])
+        assert self.resolved(frames, axes="TYX").request.map is not None
+        mask = np.ones(self.SHAPE, np.bool_)
+        mask[40:60, 30:170] = False
+        spoiled = np.where(mask, frames[0], np.nan)
+        assert self.resolved(spoiled).request.map is not None
+        result = denoise(spoiled)
+        other = denoise(np.where(mask, frames[0], 1e30), mask=mask)
+        np.testing.assert_array_equal(result[mask], other[mask])
+        assert np.isnan(result[~mask]).all()
+
+    def test_colours_share_a_map(self) -> None:
+        colours = np.stack([self.levels() * normal(self.SHAPE, 1, n) for n in range(3)], axis=-1)
+        assert self.resolved(colours, channel_axis=-1).request.map is not None
+
+    @pytest.mark.parametrize("factors", [(1, 2, 4), None])
+    def test_other_colours_get_a_warning(self, factors: tuple[int, ...] | None) -> None:
+        """One map is no good for samples with different noise, nor for three copies of one."""
+        noise = [self.levels() * normal(self.SHAPE, 1, n if factors else 0) for n in range(3)]
+        colours = np.stack(noise, axis=-1) * (factors or (1, 1, 1))
+        with pytest.warns(NoiseLevelWarning, match=r"varies over the image, .* one level is used"):
+            assert self.resolved(colours, channel_axis=-1).request.map is None
+
+    def test_channels_get_a_warning(self) -> None:
+        channels = np.stack([self.levels() * normal(self.SHAPE, 1), normal(self.SHAPE, 5)])
+        with pytest.warns(NoiseLevelWarning, match="of channel 1 varies over the image") as found:
+            assert self.resolved(channels, axes="CYX").request.map is None
+        assert len(found) == 1
+
+    def test_each_image_is_asked_again(self) -> None:
+        denoiser = Denoiser()
+        flat, varying = normal(self.SHAPE, 10), self.levels() * normal(self.SHAPE, 1)
+        first = denoiser(flat)
+        np.testing.assert_array_equal(denoiser(varying), denoise(varying, "map"))
+        np.testing.assert_array_equal(denoiser(flat), first)
 
 
 class TestBlindDenoising:

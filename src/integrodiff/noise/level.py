@@ -28,9 +28,10 @@ docs/noise.md measures the errors of both estimators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -39,10 +40,12 @@ from numpy.typing import ArrayLike, NDArray
 from integrodiff._checks import finite_number
 from integrodiff.arrays import ArrayImage, array_image
 from integrodiff.containers import ImageLike, opened
+from integrodiff.errors import NoiseLevelWarning
 from integrodiff.noise.levels import NoiseLevels, measured_levels, typical_levels, white
 from integrodiff.noise.photons import PoissonGaussian
 from integrodiff.noise.spectrum import SIDE as TILE
 from integrodiff.noise.spectrum import Tiles, tiles_of, whole_squares
+from integrodiff.noise.variation import local_levels, map_of_tiles, typical_local_levels
 from integrodiff.validity import Mask
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -104,6 +107,11 @@ def estimate_sigma(
     ValueError
         If the image is too small, or has too few valid pixels.
 
+    Warns
+    -----
+    NoiseLevelWarning
+        If the noise level varies over the image; then the root mean square is returned.
+
     Notes
     -----
     The spectrum of the noise is measured in the flat parts of the image. :func:`denoise` without
@@ -119,12 +127,22 @@ def estimate_sigma(
     >>> abs(estimate_sigma(noisy) - 20) < 1
     True
     """
-    found = opened(image, "estimate_sigma")
-    axes = axes if channel_axis is not None else axes or found.axes
-    mask = None if mask is None else found.mask(mask)
-    source = array_image(found.array, axes=axes, channel_axis=channel_axis, mask=mask)
+    given = opened(image, "estimate_sigma")
+    axes = axes if channel_axis is not None else axes or given.axes
+    mask = None if mask is None else given.mask(mask)
+    source = array_image(given.array, axes=axes, channel_axis=channel_axis, mask=mask)
     layout = source.layout
-    sigmas = np.array([_sigmas_of(source, channel) for channel in range(layout.channels)])
+    found = [_levels_of(source, channel) for channel in range(layout.channels)]
+    sigmas = np.array([[level.sigma for level in channel] for channel in found])
+    varying = [level for channel in found for level in channel if level.varies is not None]
+    if varying:
+        sigma, (low, high) = varying[0].sigma, varying[0].varies or (0.0, 0.0)
+        warnings.warn(
+            f"the noise level varies over the image, about from {low:.3g} to {high:.3g}, and "
+            f"{sigma:.3g} is its root mean square; denoise takes a map of it if sigma is not given",
+            NoiseLevelWarning,
+            stacklevel=2,
+        )
     if "C" in layout.axes:
         return sigmas if layout.has_samples else sigmas[:, 0]
     return np.asarray(sigmas[0]) if layout.has_samples else float(sigmas[0, 0])
@@ -212,9 +230,18 @@ def _checked(
     return checked.array, valid
 
 
-def _sigmas_of(source: ArrayImage, channel: int) -> list[float]:
+class _Level(NamedTuple):
+    """Noise level of a sample; if it varies over the image, a low and a high one as well."""
+
+    sigma: float
+    varies: tuple[float, float] | None = None
+
+
+def _levels_of(source: ArrayImage, channel: int) -> list[_Level]:
     """Estimate the noise level of each sample of a channel."""
-    layout, found, some_valid = source.layout, [], False
+    layout, some_valid = source.layout, False
+    found: list[list[NoiseLevels]] = []
+    tiles: list[list[Tiles | None]] = []
     chosen = ChosenPlanes(layout.plane_count // layout.channels)
     for number, plane in enumerate(source.planes()):
         if layout.channel_of(number) != channel or not chosen.wants_next():
@@ -225,12 +252,33 @@ def _sigmas_of(source: ArrayImage, channel: int) -> list[float]:
         if valid is None or has_enough_tiles(valid):
             chosen.take()
             samples = [plane] if plane.ndim == 2 else list(np.moveaxis(plane, -1, 0))
-            found.append([estimate_levels(s, tiles_of(s, valid), valid) for s in samples])
+            tiles.append([tiles_of(sample, valid) for sample in samples])
+            pairs = zip(samples, tiles[-1], strict=True)
+            found.append([estimate_levels(sample, own, valid) for sample, own in pairs])
     if not some_valid:
         raise ValueError("image has no valid pixel: all are masked, NaN or infinite")
     if not found:
         raise ValueError(too_few_tiles())
-    return [typical_levels(column).sigma for column in zip(*found, strict=True)]
+    levels = [typical_levels(column) for column in zip(*found, strict=True)]
+    if layout.is_volume:
+        return [_Level(typical.sigma) for typical in levels]
+    columns = zip(levels, zip(*tiles, strict=True), strict=True)
+    return [_mean_level(typical, column, layout.size) for typical, column in columns]
+
+
+def _mean_level(
+    typical: NoiseLevels, planes: Sequence[Tiles | None], size: tuple[int, int]
+) -> _Level:
+    """Return the noise level of a sample, the root mean square if it varies over the image."""
+    compressed = any(tiles is not None and tiles.compressed for tiles in planes)
+    if not typical.is_white or compressed:
+        return _Level(typical.sigma)
+    cells = typical_local_levels([local_levels(tiles, size) for tiles in planes])
+    varies = None if cells is None else cells.variation
+    levels = None if varies is None else map_of_tiles([[tiles] for tiles in planes], size)
+    if levels is None:
+        return _Level(typical.sigma)
+    return _Level(float(np.sqrt(np.mean(np.square(levels)))), varies)
 
 
 class ChosenPlanes:

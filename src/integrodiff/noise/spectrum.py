@@ -57,6 +57,8 @@ _SPARSER = 0.1
 _FEWEST_BLOCKS, _MOST_BLOCKS = 9, 1024
 _TOTAL = np.add.outer(*[1 - np.cos(np.pi * np.arange(SIDE) / SIDE)] * 2).ravel()
 _HIGH, _HIGHER = _TOTAL >= 1, _TOTAL >= 2
+HIGH, TOP, LOWER = _HIGHER, _TOTAL >= 3, _HIGH & ~_HIGHER
+"""Which of the 64 frequencies are high, are the highest of them, and are next below them."""
 
 # Differences within a tile below this part of its values are rounding errors.
 _ROUNDING = 1e-6
@@ -183,7 +185,7 @@ class Tiles:
         It follows from the distance of their mean to the clipped value, in deviations, since both
         are those of a clipped normal distribution.
         """
-        return 1 / float(np.interp(found.headroom / level, *_clipped_normal()))
+        return 1 / float(np.interp(found.headroom / level, *clipped_normal()))
 
     def _unclipped(self, sigma: float) -> NDArray[np.bool_]:
         """Whether the mean of a tile is far from clipped values."""
@@ -194,20 +196,17 @@ class Tiles:
         darkest, brightest = self.clipped
         return np.asarray(np.minimum(means - darkest, brightest - means))
 
-    def local(self) -> tuple[Floats, Floats, NDArray[np.float64]]:
-        """Return energies of all tiles, of their neighbours, and of their high frequencies.
+    def usable_neighbours(self) -> Floats:
+        """Return the mean energy of the neighbours of each tile, over ``unit**2``.
 
-        All are in grey levels squared. The second is infinite for tiles that do not show the noise:
-        constant and clipped ones.
+        It is infinite for tiles that do not show the noise: constant and clipped ones.
         """
         energies = _energies(self.power)
         usable = energies > (_ROUNDING * self.means) ** 2
         level = math.sqrt(np.median(energies[usable])) if usable.any() else 0.0
         usable &= self._unclipped(level)
         around = self._mean_of_neighbours(np.where(usable, energies, np.inf))
-        high = self.power[:, _HIGHER].mean(axis=1, dtype=np.float64)
-        around = np.where(usable, around, np.inf)
-        return energies, around, np.asarray(high * self.unit**2)
+        return np.where(usable, around, np.inf)
 
     def _measured(self, energies: Floats, usable: NDArray[np.bool_]) -> Measurement:
         """Return the mean spectrum of usable tiles with quiet neighbours."""
@@ -443,7 +442,7 @@ def _steepness(found: Measurement) -> float:
 
 
 @cache
-def _clipped_normal() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def clipped_normal() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean over deviation of normal noise that is clipped at zero, and its deviation.
 
     The deviation, of noise of level one, grows with the first from a signal of -2 to one of 4.
