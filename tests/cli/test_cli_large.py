@@ -166,7 +166,7 @@ def test_an_existing_cluster(tmp_path: Path) -> None:
     succeed(tmp_path / "in.zarr", tmp_path / "alone.zarr", *GIVEN, "--block", "1/1")
     with local_cluster(2) as client:
         workers = set(client.run(os.getpid).values())
-        scheduler = ("--scheduler", client.scheduler.address)
+        scheduler = ("--scheduler", client.scheduler_info()["address"])
         succeed(tmp_path / "in.zarr", tmp_path / "there.zarr", *GIVEN, *scheduler)
         limited = run(
             "denoise", tmp_path / "in.zarr", tmp_path / "limited.zarr", *GIVEN, *scheduler, *LIMIT
