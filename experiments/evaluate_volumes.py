@@ -1,7 +1,7 @@
 """Print PSNR and time of models, and of peers, on a volume with Gaussian noise.
 
     python experiments/evaluate_volumes.py VOLUME [--percent 5 11 19] [--models ...] [--crop]
-                                           [--slices] [--peers] [--every K] [--estimated]
+                                           [--slices] [--peers ...] [--every K] [--estimated]
                                            [--repeats N] [--output results/volumes.json]
 
 VOLUME is BrainWeb's ``brain_slices.mat``, which comes with the source package of bm4d, a NIfTI file
@@ -14,10 +14,11 @@ range. ``--slices`` adds results slice by slice, along the last axis; ``--every 
 K-th of these slices, with K times the spacing, and adds results as if spacing were equal.
 ``--estimated`` adds results for which the noise is not known, but estimated.
 ``--peers`` adds total variation and NL-means of scikit-image, tuned on the volume itself, and BM4D
-if it is installed (``pip install bm4d==4.2.5``; it may not be used commercially). All libraries get
-one thread. Seconds are CPU time, of the median of ``--repeats`` calls for models, of the best
-setting for what is tuned. ``--output`` adds the table to a file, in place of an earlier one of the
-same volume, sampling and size.
+if it is installed (``pip install bm4d==4.2.5``; it may not be used commercially), or those that are
+named, such as ``--peers TV NL-means``. All libraries get one thread. Seconds are CPU time, of the
+median of ``--repeats`` calls for models, of the best setting for what is tuned. ``--output`` adds
+the table to a file, in place of an earlier one of the same volume; other percents of an earlier one
+are kept if size and versions are the same.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from itertools import product
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -110,23 +111,37 @@ def measured(run: Callable[[], Floats], clean: Floats, peak: float, repeats: int
 def tuned(
     run: Callable[..., Floats], grid: dict[str, tuple[float, ...]], clean: Floats, peak: float
 ) -> Measured:
-    """Return the best PSNR of all settings of a grid, and the CPU seconds of that one."""
-    results = []
-    for values in product(*grid.values()):
-        setting = dict(zip(grid, values, strict=True))
-        found = measured(partial(run, **setting), clean, peak)
-        results.append(found._replace(setting=setting))
-    best = max(results, key=lambda found: found.psnr)
-    ends = [
-        name
-        for name, value in (best.setting or {}).items()
-        if value in grid[name][:: len(grid[name]) - 1]
-    ]
-    return best._replace(ends=tuple(ends))
+    """Return the best PSNR of settings of a grid, and the CPU seconds of that one.
+
+    The numbers of a setting are tuned in turn, the last one first, from the middle of the grid on,
+    until none of them changes any more.
+    """
+    known: dict[tuple[float, ...], Measured] = {}
+
+    def found(values: tuple[float, ...]) -> Measured:
+        if values not in known:
+            setting = dict(zip(grid, values, strict=True))
+            known[values] = measured(partial(run, **setting), clean, peak)._replace(setting=setting)
+        return known[values]
+
+    here, before = tuple(values[len(values) // 2] for values in grid.values()), None
+    while here != before:
+        before = here
+        for index, values in reversed(list(enumerate(grid.values()))):
+            others = [(*here[:index], value, *here[index + 1 :]) for value in values]
+            here = max(others, key=lambda candidate: found(candidate).psnr)
+    pairs = zip(here, grid.items(), strict=True)
+    ends = tuple(name for value, (name, values) in pairs if value in (values[0], values[-1]))
+    return found(here)._replace(ends=ends)
 
 
-def peers(noisy: Floats, clean: Floats, sigma: float, peak: float) -> dict[str, Measured]:
-    """Return PSNR and seconds of each peer."""
+PEERS = ("TV", "NL-means", "BM4D")
+
+
+def peers(
+    names: Sequence[str], noisy: Floats, clean: Floats, sigma: float, peak: float
+) -> dict[str, Measured]:
+    """Return PSNR and seconds of some peers."""
     from skimage.restoration import denoise_nl_means, denoise_tv_chambolle
 
     scaled, level = noisy / peak, sigma / peak
@@ -145,15 +160,14 @@ def peers(noisy: Floats, clean: Floats, sigma: float, peak: float) -> dict[str, 
     }
     windows: dict[str, tuple[float, ...]] = {"patch": (3, 5, 7), "distance": (1, 2, 3)}
     strengths = {"strength": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2)}
-    found = {
-        "TV": tuned(total_variation, weights, clean, peak),
-        "NL-means": tuned(nl_means, windows | strengths, clean, peak),
-    }
-    try:
+    found = {}
+    if "TV" in names:
+        found["TV"] = tuned(total_variation, weights, clean, peak)
+    if "NL-means" in names:
+        found["NL-means"] = tuned(nl_means, windows | strengths, clean, peak)
+    if "BM4D" in names and find_spec("bm4d") is not None:
         bm4d = import_module("bm4d").bm4d
-    except ImportError:
-        return found
-    found["BM4D"] = measured(lambda: bm4d(noisy.astype(np.float64), sigma), clean, peak)
+        found["BM4D"] = measured(partial(bm4d, noisy.astype(np.float64), sigma), clean, peak)
     return found
 
 
@@ -168,6 +182,9 @@ def save(path: Path, name: str, entry: dict[str, Any]) -> None:
     document: dict[str, Any] = {"what": (__doc__ or "").splitlines()[0], "volumes": {}}
     if path.is_file():
         document = json.loads(path.read_text(encoding="utf-8"))
+    before = document["volumes"].get(name, {})
+    if all(before.get(key) == entry[key] for key in ("shape", "spacing", "versions")):
+        entry = entry | {"percent": before["percent"] | entry["percent"]}
     document["volumes"][name] = entry
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, overwrite=True) as temporary:
@@ -213,7 +230,9 @@ def rows_of(
         add("iad-plus-volume, noise estimated", None, axes="ZYX", spacing=spacing)
     if arguments.slices:
         add("iad-plus by slice", sigma, axes="YXQ")
-    return rows | (peers(noisy, clean, sigma, peak) if arguments.peers else {})
+    if arguments.peers is None:
+        return rows
+    return rows | peers(arguments.peers or PEERS, noisy, clean, sigma, peak)
 
 
 def main() -> None:
@@ -224,7 +243,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["iad-plus-volume"])
     parser.add_argument("--crop", action="store_true")
     parser.add_argument("--slices", action="store_true")
-    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--peers", nargs="*", choices=PEERS)
     parser.add_argument("--estimated", action="store_true")
     parser.add_argument("--side", type=int, default=96)
     parser.add_argument("--every", type=int, default=1, metavar="K")
@@ -241,7 +260,7 @@ def main() -> None:
     print(f"{name}, shape {clean.shape}, spacing {spacing}")
     print("| percent | noisy | " + "method | PSNR | CPU s |")
     print("|---|---|---|---|---|")
-    entry: dict[str, Any] = about_run() | {"versions": versions(), "shape": clean.shape}
+    entry: dict[str, Any] = about_run() | {"versions": versions(), "shape": list(clean.shape)}
     entry |= {"spacing": [round(distance, 4) for distance in spacing], "repeats": arguments.repeats}
     entry["percent"] = {}
     for percent in arguments.percent:

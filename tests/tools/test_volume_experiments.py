@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import evaluate_volumes
 import train_volumes
+import volume_kinds
 import volume_phantoms
 from integrodiff import load_model
 from integrodiff.engines import ENGINES
@@ -76,8 +78,47 @@ def test_volumes_are_better_than_slices(
 ) -> None:
     np.save(tmp_path / "volume.npy", volume_phantoms.ellipsoids(0, 24))
     arguments = ["evaluate_volumes.py", str(tmp_path / "volume.npy"), "--percent", "5", "--slices"]
+    arguments += ["--output", str(tmp_path / "table.json")]
+    (tmp_path / "table.json").write_text('{"what": "", "volumes": {"other": 1}}')
     monkeypatch.setattr(sys, "argv", arguments)
     evaluate_volumes.main()
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[3:]]
     by_name = {row[3].strip(): float(row[4]) for row in rows}
     assert by_name["iad-plus-volume"] > by_name["iad-plus by slice"]
+    stored = json.loads((tmp_path / "table.json").read_text())["volumes"]
+    assert stored["other"] == 1
+    entry = stored["volume.npy"]
+    assert entry["shape"] == [24, 24, 24]
+    methods = entry["percent"]["5"]["methods"]
+    assert {name: round(found["psnr"], 2) for name, found in methods.items()} == by_name
+
+
+def test_settings_are_tuned() -> None:
+    clean = np.zeros((4, 4, 4), np.float32)
+
+    def run(weight: float, patch: float) -> Any:
+        return clean + np.float32(abs(weight - 2) + abs(patch - 3) + 1)
+
+    grid = {"weight": (1.0, 2.0, 4.0), "patch": (3.0, 5.0)}
+    found = evaluate_volumes.tuned(run, grid, clean, 10.0)
+    assert found.setting == {"weight": 2, "patch": 3}
+    assert found.ends == ("patch",)
+    assert found.psnr == pytest.approx(20)
+
+
+@pytest.mark.slow
+@needs_native
+def test_kinds_are_trained_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "bsds500" / "images" / "train"
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).uniform(0, 255, (80, 90)).astype(np.uint8)
+    Image.fromarray(pixels).save(folder / "1.jpg")
+    words = ["--data", str(tmp_path), "--output", str(tmp_path / "kinds.json")]
+    volume_kinds.main([*words, "--count", "1", "--side", "10", "--levels", "30", "--rounds", "1"])
+    rows = json.loads((tmp_path / "kinds.json").read_text())["rows"]
+    assert list(rows) == ["iad-fast-volume, as shipped", *volume_phantoms.KINDS, "all four"]
+    for name in (*volume_phantoms.KINDS, "all four"):
+        first, last = rows[name]["losses"]
+        assert last < first
+        assert set(rows[name]["psnr"]) == {*volume_phantoms.KINDS, "all"}
+    assert "| thin |" in capsys.readouterr().out
