@@ -169,6 +169,7 @@ def measured(images: Sequence[Image], case: Case) -> Row:
     maps = 0
     for k, clean in enumerate(images):
         image = case.add(clean, np.random.default_rng(k))
+        clean = clean[-len(image) :, -image.shape[1] :]
         mapped = takes_map(image)
         maps += mapped
         if case.levels is None and not mapped:

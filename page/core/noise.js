@@ -342,8 +342,9 @@ function measurement(tiles, c) {
 
 /** Noise level as a function of the smoothing scale, piecewise linear in logarithms. */
 export class NoiseLevels {
-  constructor(scales, levels, deviation, doubtful, constants) {
-    Object.assign(this, { scales, levels, deviation, doubtful, constants });
+  /** `even` noise goes on to the highest frequencies, `compressed` noise was white before. */
+  constructor(scales, levels, deviation, doubtful, constants, even = false, compressed = false) {
+    Object.assign(this, { scales, levels, deviation, doubtful, constants, even, compressed });
   }
 
   get isWhite() {
@@ -381,6 +382,8 @@ export class NoiseLevels {
       this.deviation === null ? null : this.deviation * factor,
       this.doubtful,
       this.constants,
+      this.even,
+      this.compressed,
     );
   }
 }
@@ -480,7 +483,11 @@ export function noiseOf(tiles, constants) {
   const share = compressed ? 0 : correlatedShare(found, c);
   const doubtful = left > c.MOSTLY_STRUCTURE || (found.spread > c.UNEVEN && !compressed);
   if (level < c.ROUNDING) return white(0, constants);
-  if (share === 0) return white(level * found.unit, constants, doubtful);
+  if (share === 0) {
+    const sigma = level * found.unit;
+    const even = band(found.power, c.TOP) >= c.EVEN ** 2 * lower;
+    return new NoiseLevels([1], [sigma], sigma, doubtful, constants, even, compressed);
+  }
   const levels = levelsOf(power, c.SCALES).map(
     (value) => level ** (1 - share) * Math.max(value, 1e-6 * level) ** share,
   );
@@ -489,6 +496,38 @@ export function noiseOf(tiles, constants) {
   return new NoiseLevels(c.SCALES, levels, Math.sqrt(variance), doubtful, constants).times(
     found.unit,
   );
+}
+
+/**
+ * Correct the levels of colour samples, and of luminance and differences, for texture, which is in
+ * the luminance and hardly in the differences.
+ */
+export function withoutTexture(samples, found) {
+  const { constants } = found[0];
+  const c = constants.levels;
+  const [luminance, ...differences] = found;
+  const isWhite = [...samples, ...differences].every((levels) => levels.isWhite);
+  if (!isWhite || !differences.every((levels) => levels.even)) return [samples, found];
+  const squares = (some) => some.reduce((sum, levels) => sum + levels.effective ** 2, 0);
+  const power = squares(differences);
+  const lowered = (levels, most) => {
+    const level = Math.max(most, levels.effective / c.MOST_LOWERED);
+    return levels.effective <= level ? levels : levels.times(level / levels.effective);
+  };
+  if ([...samples, ...found].every((levels) => levels.compressed)) {
+    const common = Math.sqrt(power / 2);
+    return [
+      samples.map((levels) => lowered(levels, c.MOST_OF_SAMPLES * common)),
+      [lowered(luminance, c.MOST_OF_LUMINANCE * common), ...differences],
+    ];
+  }
+  const total = squares(samples);
+  const independent = total / 3 <= (c.INDEPENDENT ** 2 * power) / 2;
+  const most = Math.sqrt(
+    independent ? total / 9 : (c.MORE_LUMINANCE ** 2 * (total - power)) / 3,
+  );
+  if (luminance.isWhite || luminance.effective <= most) return [samples, found];
+  return [samples, [white(most, constants), ...differences]];
 }
 
 /** Return the levels that samples share once each was divided by its effective level. */

@@ -3,7 +3,7 @@
 // samples or an estimate, and the colour space `auto`.
 
 import { trainedLevels } from "./models.js";
-import { glimpseOf, joinedLevels, noiseOf, tilesOf, white } from "./noise.js";
+import { glimpseOf, joinedLevels, noiseOf, tilesOf, white, withoutTexture } from "./noise.js";
 
 const SMALLEST_IMAGE = 20;
 
@@ -76,7 +76,8 @@ export function survey(image, constants) {
   const own = identity.map(tilesFor);
   const samples = own.map((some) => noiseOf(some, constants));
   const noisy = [0, 1, 2].filter((s) => samples[s].effective > 0);
-  let estimated = { ...given, samples, noise: reconciled(found, samples, matrix) };
+  const [corrected, others] = withoutTexture(samples, found);
+  let estimated = { ...given, samples: corrected, noise: reconciled(others, corrected, matrix) };
   if (noisy.length === 1 || noisy.length === 2) {
     // Nothing of the others may get into a sample without noise; such samples are the last.
     const order = [...noisy, ...[0, 1, 2].filter((s) => !noisy.includes(s))];

@@ -54,6 +54,7 @@ from integrodiff.noise.levels import (
     levels_of_spectrum,
     typical_levels,
     white,
+    without_texture,
 )
 from integrodiff.noise.maps import NoiseMap, noise_map
 from integrodiff.noise.photons import PoissonGaussian, UnknownDetector
@@ -932,8 +933,9 @@ class _Survey:
         if self._colour == "joint":
             self._matrix, self._seen = np.eye(len(originals)), self._originals
             return originals, list(originals)
-        computed = new_levels(self._colour, sigmas)
-        shape = originals[0]
+        samples, new = without_texture(originals, new)
+        computed = new_levels(self._colour, np.array([levels.effective for levels in samples]))
+        originals, shape = tuple(samples), samples[0]
         found = [_at_least(found, level, shape) for found, level in zip(new, computed, strict=True)]
         # Whatever samples have in common, a sum has no more noise than if they were all alike.
         most = np.abs(self._matrix) @ [levels.effective for levels in originals]

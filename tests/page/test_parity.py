@@ -59,9 +59,17 @@ def in_bytes(image: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 
-def compressed(image: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+def rough_colour(blur: float) -> NDArray[np.uint8]:
+    """White noise on a texture that is the same everywhere, in the luminance alone."""
+    rng = np.random.default_rng(0)
+    texture = gaussian_filter(rng.normal(size=(192, 192)), blur)
+    grey = 128 + 30 * texture / texture.std()
+    return in_bytes(grey[..., None] + rng.normal(0, 20, (192, 192, 3)))
+
+
+def compressed(image: NDArray[np.uint8], quality: int, subsampling: int = -1) -> NDArray[np.uint8]:
     file = io.BytesIO()
-    Image.fromarray(image).save(file, "JPEG", quality=quality)
+    Image.fromarray(image).save(file, "JPEG", quality=quality, subsampling=subsampling)
     return np.asarray(Image.open(file))
 
 
@@ -119,6 +127,9 @@ def noisy_images() -> dict[str, NDArray[Any]]:
         "clipped": in_bytes(noise((1.6 * grey.astype(np.float64) - 60).astype(np.int64), 30)),
         "colour": in_bytes(noise(colour, 15)),
         "compressed colour": compressed(in_bytes(noise(colour, 10)), 60),
+        "rough colour": rough_colour(0.7),
+        "rougher colour": rough_colour(0.5),
+        "compressed rough colour": compressed(rough_colour(0.7), 75, 0),
         "grey as colour": np.repeat(in_bytes(noise(grey, 20))[:150, :200, None], 3, 2),
         "small": in_bytes(noise(grey[100:130, 100:125], 10)),
         "tiny": grey[100:112, 100:106],

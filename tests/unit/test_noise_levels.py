@@ -41,12 +41,12 @@ def blurred_noise(shape: tuple[int, int], level: float, blur: float) -> NDArray[
     return np.asarray(level * noise / noise.std())
 
 
-def jpeg(image: NDArray[np.float64], quality: int) -> NDArray[np.uint8]:
+def jpeg(image: NDArray[np.float64], quality: int, subsampling: int = -1) -> NDArray[np.uint8]:
     from PIL import Image
 
     file = io.BytesIO()
     eight_bits = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    Image.fromarray(eight_bits).save(file, "JPEG", quality=quality)
+    Image.fromarray(eight_bits).save(file, "JPEG", quality=quality, subsampling=subsampling)
     return np.asarray(Image.open(file))
 
 
@@ -138,6 +138,40 @@ class TestEstimates:
         (channel,) = resolve(request, array_image(image, channel_axis=-1)).channels
         assert channel.space.groups[0].sigma <= channel.sigmas.mean() * (1 + 1e-9)
         assert channel.space.groups[0].sigma == pytest.approx(20, rel=0.1)
+
+    def rough(self, blur: float, *, common: float = 0.0) -> NDArray[np.float64]:
+        """Noise of level 20 on texture of the luminance; samples may have some in common."""
+        grey = 128 + blurred_noise((192, 192), 30, blur) if blur else np.full((192, 192), 128.0)
+        rng = np.random.default_rng(1)
+        own = rng.normal(0, np.sqrt(400 - common**2), (192, 192, 3))
+        return np.asarray(grey[..., None] + rng.normal(0, common, (192, 192, 1)) + own)
+
+    def luminance(self, image: NDArray[Any]) -> tuple[float, bool]:
+        """Return the noise level of the luminance, and whether it is white."""
+        request = Request(model=load_model("iad-plus"))
+        (channel,) = resolve(request, array_image(image, channel_axis=-1)).channels
+        return channel.space.groups[0].sigma, channel.shapes[0].is_white
+
+    @pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
+    def test_texture_of_the_luminance_is_no_noise_if_differences_have_none(self) -> None:
+        rough, is_white = self.luminance(self.rough(0.7))
+        assert is_white
+        assert rough == pytest.approx(20 / np.sqrt(3), rel=0.1)
+        rougher, is_white = self.luminance(self.rough(0.5))
+        assert is_white
+        assert rougher < 28
+
+    @pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
+    def test_texture_in_compressed_colours(self) -> None:
+        rough, smooth = (self.luminance(jpeg(self.rough(blur), 75, 0))[0] for blur in (0.7, 0.0))
+        assert smooth == pytest.approx(13, rel=0.2)
+        assert rough < 1.35 * smooth
+
+    @pytest.mark.parametrize("quality", [None, 92, 75])
+    def test_noise_that_samples_have_in_common_stays_noise(self, quality: int | None) -> None:
+        image = self.rough(0.0, common=18.0)
+        found, _ = self.luminance(image if quality is None else jpeg(image, quality, 0))
+        assert found == pytest.approx(np.sqrt(18**2 + (400 - 18**2) / 3), rel=0.2)
 
     def test_doubt_is_said(self) -> None:
         texture = blurred_noise((96, 96), 60, 4)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -59,8 +59,16 @@ _COMPRESSED_LOWER_RISE, _COMPRESSED_BEND = 0.04, 0.8
 # Compression never makes the spectrum rise so much there; blur does, and leaves so little at high
 # frequencies that a few edges may look like blocks.
 _MOST_COMPRESSED_RISE = 0.9
+# The highest frequencies of noise that goes on to them have at least this part of lower ones.
+_EVEN = 0.85
 # Noise that grows towards high frequencies, as after sharpening.
 _SHARPENED_FROM, _SHARPENED_SURELY = 0.2, 0.35
+
+# Levels of compressed noise in samples and luminance, over that of colour differences; most that a
+# level is lowered for; most noise of the luminance over that of sums of variances; and of samples
+# over that of colour differences if they are independent.
+_MOST_OF_SAMPLES, _MOST_OF_LUMINANCE, _MOST_LOWERED = 1.35, 1.0, 1.7
+_MORE_LUMINANCE, _INDEPENDENT = 1.1, 1.2
 
 # Spectrum of structure in the flattest parts of training images, r^-e exp(-d r) for r = p + q.
 _STRUCTURE_EXPONENT, _STRUCTURE_DECAY = 0.5, 1.15
@@ -92,12 +100,18 @@ class NoiseLevels:
         Standard deviation of the noise, where it is known.
     doubtful : bool
         Whether they were measured in an image without flat parts.
+    even : bool
+        Whether the measured spectrum goes on to the highest frequencies without a fall.
+    compressed : bool
+        Whether they are those of white noise that was compressed.
     """
 
     scales: tuple[float, ...]
     levels: tuple[float, ...]
     deviation: float | None = None
     doubtful: bool = False
+    even: bool = False
+    compressed: bool = False
 
     @property
     def is_white(self) -> bool:
@@ -131,11 +145,10 @@ class NoiseLevels:
 
     def times(self, factor: float) -> NoiseLevels:
         """Return the levels in another unit of grey values."""
-        return NoiseLevels(
-            self.scales,
-            tuple(level * factor for level in self.levels),
-            None if self.deviation is None else self.deviation * factor,
-            self.doubtful,
+        return replace(
+            self,
+            levels=tuple(level * factor for level in self.levels),
+            deviation=None if self.deviation is None else self.deviation * factor,
         )
 
     def __str__(self) -> str:
@@ -226,7 +239,8 @@ def _relative_levels(measured: Measurement) -> NoiseLevels:
     if level < _ROUNDING:
         return white(0.0)
     if share == 0:
-        return white(level, doubtful=doubtful)
+        even = _band(measured.power, _TOP) >= _EVEN**2 * _band(measured.power, _NEXT)
+        return replace(white(level, doubtful=doubtful), even=even, compressed=compressed)
     found = np.maximum(_levels(power, *_frequencies()), 1e-6 * level)
     mixed = level ** (1 - share) * found**share
     variance = level ** (2 - 2 * share) * power[total > 0].mean() ** share
@@ -244,7 +258,11 @@ def typical_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
     doubtful = float(np.mean([levels.doubtful for levels in noisy])) > 0.5
     if all(levels.is_white for levels in noisy):
         level = float(np.median([levels.effective for levels in noisy]))
-        return white(level, doubtful=doubtful)
+        return replace(
+            white(level, doubtful=doubtful),
+            even=all(levels.even for levels in noisy),
+            compressed=all(levels.compressed for levels in noisy),
+        )
     rows = np.array([[levels.at(scale) for scale in SCALES] for levels in noisy])
     deviation = float(np.median([levels.sigma for levels in noisy]))
     return NoiseLevels(SCALES, tuple(np.median(rows, axis=0).tolist()), deviation, doubtful)
@@ -258,6 +276,48 @@ def joined_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
     values = np.mean([[row.at(scale) ** 2 for scale in SCALES] for row in rows], axis=0)
     joined = NoiseLevels(SCALES, tuple(np.sqrt(values).tolist()))
     return joined.times(1 / joined.effective)
+
+
+def without_texture(
+    samples: Sequence[NoiseLevels], new: Sequence[NoiseLevels]
+) -> tuple[list[NoiseLevels], list[NoiseLevels]]:
+    """Correct the levels of colour samples, and of luminance and differences, for texture.
+
+    Texture is in the luminance, and hardly in colour differences. If their noise is white, that of
+    the luminance is white as well, and follows from that of the samples, since variances add up.
+    Compression makes texture in the samples look like white noise, too. But then noise that went
+    through it in the differences shows how much there may be, with a limit to what is taken away,
+    for noise that samples have in common.
+
+    Parameters
+    ----------
+    samples : sequence of NoiseLevels
+        Of red, green and blue.
+    new : sequence of NoiseLevels
+        Of their mean, and of two differences with weights whose squares add up to one.
+    """
+    luminance, *differences = new
+    white_all = all(levels.is_white for levels in (*samples, *differences))
+    if not white_all or not all(levels.even for levels in differences):
+        return list(samples), list(new)
+    power = sum(levels.effective**2 for levels in differences)
+    if all(levels.compressed for levels in (*samples, *new)):
+        common = math.sqrt(power / 2)
+        samples = [_lowered(levels, _MOST_OF_SAMPLES * common) for levels in samples]
+        return list(samples), [_lowered(luminance, _MOST_OF_LUMINANCE * common), *differences]
+    total = sum(levels.effective**2 for levels in samples)
+    # With little more noise than that of the differences, that of samples is independent.
+    independent = total / 3 <= _INDEPENDENT**2 * power / 2
+    most = math.sqrt(total / 9 if independent else _MORE_LUMINANCE**2 * (total - power) / 3)
+    if luminance.is_white or luminance.effective <= most:
+        return list(samples), list(new)
+    return list(samples), [white(most), *differences]
+
+
+def _lowered(found: NoiseLevels, most: float) -> NoiseLevels:
+    """Return noise that was found, or of a level that is lower, within limits, if that is less."""
+    level = max(most, found.effective / _MOST_LOWERED)
+    return found if found.effective <= level else found.times(level / found.effective)
 
 
 def _is_compressed_noise(power: NDArray[np.float64]) -> bool:
