@@ -26,7 +26,7 @@ from typer.testing import Result
 
 from integrodiff.cli.batch import workers
 from integrodiff.cli.batch.run import _split
-from integrodiff.cli.batch.workers import Died, Finished, Progress, run_tasks
+from integrodiff.cli.batch.workers import Died, Finished, Progress, _Worker, run_tasks
 
 OPTIONS = ("--sigma", 20, "--engine", "numpy", "--model", "pm")
 
@@ -256,6 +256,20 @@ def test_processors_are_divided(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_a_signal_while_a_worker_ends_is_quiet(
+    by_signal: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker = _Worker[int, int](worker_tasks.late_signal)
+    worker.connection.send(2)
+    assert worker.connection.recv() == Finished(2)
+    if by_signal:
+        worker.process.terminate()
+    assert worker.join() == by_signal
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.slow
 def test_a_process_that_dies_takes_no_task_with_it() -> None:
     ends: dict[int, Any] = {}
     progress = []
@@ -379,7 +393,7 @@ def test_an_interruption_leaves_nothing_half_done(
     stdout, stderr = batch.communicate(timeout=60)
     assert (batch.returncode, stdout) == (code, ""), stderr
     assert stderr.endswith("the same command with --resume goes on from here\ninterrupted\n")
-    assert "Traceback" not in stderr
+    assert "Traceback" not in stderr, stderr
     assert workers_of(batch.pid) == []
     assert list((tmp_path / "out").iterdir()) == []
     found = json.loads((tmp_path / "report.json").read_text())

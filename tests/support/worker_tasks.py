@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 from integrodiff.cli.batch.workers import ReportProgress
 from integrodiff.engines import thread_count
@@ -24,3 +25,14 @@ def square(task: int, report: ReportProgress) -> int:
 def threads(task: int, report: ReportProgress) -> tuple[int, str]:
     """Return how many threads there are to use here."""
     return thread_count(), os.environ["OMP_NUM_THREADS"]
+
+
+def late_signal(task: int, report: ReportProgress) -> int:
+    """Return the task, and get a signal when the interpreter has begun to shut down."""
+
+    def send() -> None:
+        threading.main_thread().join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=send).start()
+    return task

@@ -167,7 +167,8 @@ def _termination_interrupts() -> Iterator[None]:
 
     def interrupt(number: int, _: object) -> None:
         for each in before:
-            signal.signal(each, signal.SIG_IGN)
+            # Not SIG_IGN: Python writes a traceback if a signal has just come.
+            signal.signal(each, lambda *_: None)
         raise Terminated(number)
 
     before: dict[int, Any] = {}

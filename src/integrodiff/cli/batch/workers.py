@@ -148,10 +148,19 @@ class _Worker(Generic[Task, Result]):
 def _serve(connection: Connection, work: Callable[[Any, ReportProgress], Any]) -> None:
     """Do one task after another until the parent closes the pipe; the main function of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent acts
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            # An exception, so that temporary files are removed.
-            signal.signal(getattr(signal, name), lambda *_: sys.exit(1))
+    ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+    def ignore() -> None:
+        for number in ending:
+            # Not SIG_IGN: Python writes a traceback if a signal has just come.
+            signal.signal(number, lambda *_: None)
+
+    def end(*_: object) -> None:
+        ignore()  # a second signal, while the interpreter shuts down, would end in a traceback
+        sys.exit(1)  # an exception, so that temporary files are removed
+
+    for number in ending:
+        signal.signal(number, end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def report(fraction: float) -> None:
@@ -161,6 +170,7 @@ def _serve(connection: Connection, work: Callable[[Any, ReportProgress], Any]) -
         while True:
             task = connection.recv()
             connection.send(Finished(work(task, report)))
+    ignore()
 
 
 def _end_with_parent() -> None:
