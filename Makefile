@@ -1,4 +1,6 @@
 # Every target sets up what it needs in .venv, given Python 3.11+ and make; `make help` lists them.
+# Many tests start programs: without compiled modules each of them would compile all of its own.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

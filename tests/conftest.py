@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 hypothesis.settings.register_profile(
     "default",
     deadline=None,
-    max_examples=12,
+    max_examples=10,
     derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

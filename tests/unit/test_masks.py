@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from selection import some
 
 from integrodiff import (
     Denoiser,
@@ -209,7 +210,7 @@ class TestLevelsPerScale:
         image[~mask] = np.nan
         assert estimate_sigma(image) == pytest.approx(20, rel=0.3)
 
-    @pytest.mark.parametrize("engine", ["numpy", "auto"])
+    @pytest.mark.parametrize("engine", some(["numpy", "auto"], "auto"))
     def test_given_levels(self, engine: str) -> None:
         image, mask = self.correlated(40, 41), holes(40, 41)
         arguments: dict[str, Any] = {"model": "iad-fast", "engine": engine}
