@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from integrodiff.cli._terminal import ExitCode, note, say, stop, stopping
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from integrodiff.cli._masks import Exclusions
     from integrodiff.io import ImageHeader, ImageReader
     from integrodiff.layout import Layout
     from integrodiff.viz.orthogonal import Places
     from integrodiff.viz.view import Selection, View
+
+Chosen = TypeVar("Chosen")
 
 At = Annotated[
     str | None,
@@ -121,18 +125,7 @@ class ViewOptions:
         """Return the point of a volume that is drawn; stop if it does not have it."""
         from integrodiff.viz.orthogonal import places
 
-        page = None if self.page is None else self.page - 1
-        try:
-            return places(
-                layout,
-                self._places(),
-                page=page,
-                bands=self._numbers(),
-                all_samples=all_samples,
-                first=1,
-            )
-        except ValueError as error:
-            stop(ExitCode.USAGE, f"{path}: {error}")
+        return self._chosen(path, places, layout, all_samples=all_samples)
 
     def selection(self, path: Path, header: ImageHeader, *, all_samples: bool = False) -> Selection:
         """Return what is drawn of an image; stop if it does not have it."""
@@ -140,15 +133,17 @@ class ViewOptions:
 
         # Slices that are pages keep the name of their axis.
         layout = header.layout if self.volume is False else self.layout(path, header)
+        return self._chosen(path, select, layout, all_samples=all_samples)
+
+    def _chosen(
+        self, path: Path, choose: Callable[..., Chosen], layout: Layout, *, all_samples: bool
+    ) -> Chosen:
+        """Return what a function chooses by these options; stop if the image does not have it."""
         page = None if self.page is None else self.page - 1
+        bands = self._numbers()
         try:
-            return select(
-                layout,
-                at=self._places(),
-                page=page,
-                bands=self._numbers(),
-                all_samples=all_samples,
-                first=1,
+            return choose(
+                layout, at=self._places(), page=page, bands=bands, all_samples=all_samples, first=1
             )
         except ValueError as error:
             stop(ExitCode.USAGE, f"{path}: {error}")
