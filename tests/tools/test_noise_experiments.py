@@ -97,15 +97,17 @@ def test_maps_of_noise_levels(name: str, clean: NDArray[np.float32]) -> None:
     assert found["map"] == pytest.approx(found["several levels"], abs=0.5)
 
 
-@pytest.mark.parametrize("name", varying_noise.CASES)
+@pytest.mark.parametrize("name", [name for name in varying_noise.CASES if "photons" not in name])
 def test_noise_that_varies_is_found(name: str, clean: NDArray[np.float32]) -> None:
-    """On a picture with flat parts, all kinds but one: rings are finer than its cells."""
+    """On a picture with flat parts, all kinds but one: rings are finer than its cells.
+
+    With photons the level follows the brightness: whether a map is taken depends on the picture.
+    """
     case = varying_noise.CASES[name]
     image = np.stack([clean] * 3, axis=-1) if case.in_colour else clean
     noisy = case.add(image, np.random.default_rng(0))
     varies = case.levels is not None and "15 to 22" not in name and "rings" not in name
-    if "photons" not in name:
-        assert varying_noise.takes_map(noisy) == varies
+    assert varying_noise.takes_map(noisy) == varies
 
 
 def test_rows_of_varying_noise(clean: NDArray[np.float32]) -> None:
