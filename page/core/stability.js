@@ -4,7 +4,8 @@
 const FIRST_TOTAL = 0.01;
 const RATIO = 1 + 2 ** -10;
 const BOXES = 64;
-const MOST_VALUES = 2 ** 22;
+const MOST_PRODUCTS = 2 ** 27;
+const ROUNDING = 1 - 1e-12;
 const PRECISION = 1e-3;
 const TABLE_BOXES = 512;
 
@@ -123,6 +124,8 @@ function boundByBoxes(shares, rows) {
   let low = [];
   for (let i = 0; i < BOXES; i += 1)
     for (let j = 0; j <= i; j += 1) low.push([i * size, j * size]);
+  const productsPerBox = shares.length * (rows.length + 10);
+  let products = productsPerBox * low.length;
   const largestOf = (values) => {
     let found = 0;
     for (const weights of rows) {
@@ -148,8 +151,9 @@ function boundByBoxes(shares, rows) {
       most = Math.max(most, upper);
       return upper;
     });
-    if (most <= attained * (1 + PRECISION) || low.length * shares.length > MOST_VALUES) return most;
-    const kept = low.filter((_, k) => uppers[k] > attained * (1 + PRECISION / 2));
+    const kept = low.filter((_, k) => uppers[k] > attained * ROUNDING);
+    products += 4 * productsPerBox * kept.length;
+    if (most <= attained * (1 + PRECISION) || products > MOST_PRODUCTS) return most;
     size /= 2;
     low = [0, 1, 2, 3].flatMap((corner) =>
       kept.map(([p, q]) => [p + size * (corner >> 1), q + size * (corner & 1)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +22,11 @@ from integrodiff.stages import (
     HaarGradient,
     Term,
     discrete_gaussian,
+    stability,
     stable_step,
 )
+from integrodiff.stages.stability import BlurBound, _bound_by_boxes, _Share, _shares
+from integrodiff.stages.symbols import HigherSymbol, Interval, LinearSymbol, Values
 
 NATIVE = ENGINES["native"]
 needs_native = pytest.mark.skipif(
@@ -185,3 +189,92 @@ def test_a_bound_for_a_process_is_computed_once() -> None:
     before = stable_step_with_shortcuts.cache_info().hits
     assert stable_step_with_shortcuts(evolution, None) == first
     assert stable_step_with_shortcuts.cache_info().hits == before + 1
+
+
+class CountedSymbol(HigherSymbol):
+    """Derivatives of one order, with a count of the boxes in which they were bounded."""
+
+    boxes = 0
+
+    def upper_bound(self, p: Interval, q: Interval) -> Values:
+        CountedSymbol.boxes += p[0].size
+        return super().upper_bound(p, q)
+
+
+def random_shares(rng: np.random.Generator) -> tuple[list[_Share], Values]:
+    """Return symbols of several orders at several scales, and weights of several steps.
+
+    Scales alike in size give the sum several maxima that are nearly the same.
+    """
+    count, rows = int(rng.integers(2, 9)), int(rng.integers(1, 13))
+    orders, scales = rng.integers(2, 5, count), 10 ** rng.uniform(-1, 0.5, count)
+    shares = [
+        _Share(2 * scale**2, HigherSymbol(int(order)))
+        for order, scale in zip(orders, scales, strict=True)
+    ]
+    shares.append(_Share(2 * float(rng.uniform(0, 2)) ** 2, LinearSymbol(2.0, 1.0)))
+    each = np.array([float(share.upper_bound(*_GRID).max()) for share in shares])
+    return shares, 10 ** rng.uniform(-2, 0, (rows, len(shares))) / each
+
+
+_EDGES = np.concatenate([[0.0], np.geomspace(1e-3, 2, 150)])
+_LOW = np.meshgrid(_EDGES, _EDGES)
+_GRID: tuple[Interval, Interval] = ((_LOW[0], _LOW[0]), (_LOW[1], _LOW[1]))
+
+
+def largest_on_grid(shares: Sequence[_Share], weights: Values) -> float:
+    """Return the largest sum at many frequencies, a lower bound of the maximum."""
+    values = np.stack([share.value(*_LOW).ravel() for share in shares])
+    return float((weights @ values).max())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_by_boxes_is_one(seed: int) -> None:
+    """It is no less than any value of S, also where the search is cut off."""
+    shares, weights = random_shares(np.random.default_rng(seed))
+    attained = largest_on_grid(shares, weights)
+    bound = _bound_by_boxes(shares, weights)
+    assert attained <= bound.largest * (1 + 1e-12)
+    assert bound.largest == pytest.approx((weights @ bound.shares).max(), rel=1e-12)
+
+
+@pytest.mark.parametrize("products", [0, 2**20, 2**22])
+def test_a_search_that_is_cut_off_bounds_as_well(
+    products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stability, "_MOST_PRODUCTS", products)
+    for seed in range(8):
+        shares, weights = random_shares(np.random.default_rng(seed))
+        shares[0] = _Share(shares[0].decay, CountedSymbol(4 - seed % 2))
+        CountedSymbol.boxes = 0
+        bound = _bound_by_boxes(shares, weights)
+        assert largest_on_grid(shares, weights) <= bound.largest * (1 + 1e-12)
+        boxes = CountedSymbol.boxes - 1  # one for the shares that are returned
+        of_box = len(shares) * (len(weights) + 10)
+        assert boxes * of_box <= max(products, 2080 * of_box)
+
+
+@pytest.mark.parametrize("name", ["iad-plus", "iad-deep", "iad-orders"])
+def test_the_bound_of_shipped_models_is_one(name: str) -> None:
+    """At noise levels where several frequencies have nearly the largest eigenvalue."""
+    for sigma in (3.0, 10.0, 25.0, 70.0):
+        evolution = load_model(name).evolution(sigma)
+        blurs = [BlurBound(2 * float(scale) ** 2) for scale in evolution.scales]
+        shares, weights, rest = _shares(evolution, blurs)
+        attained = largest_on_grid(shares, weights) + rest
+        assert stable_step(evolution) * attained <= 2 * (1 + 1e-12)
+        assert stable_step(evolution) * attained >= 2 * (1 - 0.01)
+
+
+def test_few_boxes_are_enough() -> None:
+    """A search that forgot the largest value found went on where S is smaller."""
+    evolution = load_model("iad-orders").evolution(70.0)
+    blurs = [BlurBound(2 * float(scale) ** 2) for scale in evolution.scales]
+    shares, weights, _ = _shares(evolution, blurs)
+    second = next(share for share in shares if share.symbol == HigherSymbol(2))
+    counted = [
+        share._replace(symbol=CountedSymbol(2)) if share is second else share for share in shares
+    ]
+    CountedSymbol.boxes = 0
+    assert _bound_by_boxes(counted, weights).largest == _bound_by_boxes(shares, weights).largest
+    assert CountedSymbol.boxes <= 20_000
