@@ -44,6 +44,7 @@ SMALLEST_CONTRAST = 0.02  # of the deep model, in noise levels
 CONTRAST_FLOOR = (0.0, 0.0)  # relative to the steepest gate, in noise levels and in grey levels
 INTEGRATION_LIMITS = ((0.0, 100.0), (0.0, 100.0))  # of its integration scales, for each order
 LEVEL_WEIGHTS = (1.0,) * len(LEVELS)  # of the loss
+HOLD_AT_LIMITS = False  # whether numbers beyond a limit are not pushed any further
 DECIBELS = 10 / math.log(10)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 COMPILE = DEVICE.type == "cuda"
@@ -744,7 +745,26 @@ RANGES = {
 
 def passed_on(value: Tensor, limited: Tensor) -> Tensor:
     """Return the limited value, with the derivatives of the one without limits."""
+    if HOLD_AT_LIMITS:
+        held: Tensor = HeldAtLimit.apply(value, limited)
+        return held
     return value + (limited - value).detach()
+
+
+class HeldAtLimit(torch.autograd.Function):
+    """A limited value; derivatives that would move it further beyond the limit are zero."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, limited: Tensor) -> Tensor:
+        """Return the limited value."""
+        ctx.save_for_backward(limited - value)
+        return limited.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        """Pass on what moves a number back; descent goes against the gradient."""
+        (back,) = ctx.saved_tensors
+        return gradient * (gradient * back <= 0), None
 
 
 class Deep:
@@ -790,6 +810,7 @@ class Deep:
             self.p["rho_exponents"] = np.full((steps, 2), 0.35)
         self.p = {k: tensor(v).requires_grad_() for k, v in self.p.items()}
         self.variance = self.p["scales"]  # for its type only
+        self.acting: Tensor | None = None  # ones where a channel acts in a step, or all do
 
     @property
     def count(self) -> int:
@@ -829,7 +850,7 @@ class Deep:
         if "step-laws" in self.options:
             weight = weight + self.of_channels(p["step_weight_exponents"]) * log
             contrast = contrast + self.of_channels(p["step_contrast_exponents"]) * log
-        weight = weight.exp()
+        weight = weight.exp() if self.acting is None else weight.exp() * self.acting
         coupling = weight * p["couplings"].exp()
         floor = torch.full_like(s, SMALLEST_CONTRAST)
         relative, absolute = CONTRAST_FLOOR

@@ -5,9 +5,9 @@
 
 What changes are factors of groups of numbers, and the exponents and curvatures that belong to
 them, whose derivatives follow from those in the factors. ``channels``: weights, contrasts and
-couplings of each channel in all steps, integration scales of each order, pulls, and scales of
-channels. ``steps``: these, and weights and contrasts of each order in each step. ``single``: these,
-and every number by itself.
+couplings of each channel in all steps, integration scales of each order (in each step, if they have
+exponents there), pulls, and scales of channels. ``steps``: these, and weights and contrasts of each
+order in each step. ``single``: these, and every number by itself.
 
 Derivatives are taken on random parts of the 150 BSDS500 training crops that are not held out, each
 at a few of the noise levels; the loss is the mean of the logarithm of the mean squared error. Of
@@ -82,12 +82,14 @@ class Numbers:
         self.names = [*self.others.names, *(f"scales[{m}]" for m in range(len(model.channels)))]
         self.channels, self.orders = len(model.channels), len(model.orders)
         self.order_of = [model.orders.index(channel.order) for channel in model.channels]
+        acting = model.acting or [range(self.channels)] * model.steps
+        self.pairs = [(step, m) for step, acts in enumerate(acting) for m in acts]
 
     def places(self, name: str) -> dict[tuple[int, ...], int]:
         """Return where the numbers of a name are, by step, or by step and channel or order."""
         found = [n for n, known in enumerate(self.names) if known.split("[")[0] == name]
         if name in ("weights", "contrasts", "couplings"):
-            return {divmod(i, self.channels): n for i, n in enumerate(found)}
+            return dict(zip(self.pairs, found, strict=True))
         if name in ("integration_scales", "mixes"):
             return {divmod(i, self.orders): n for i, n in enumerate(found)}
         return {(i,): n for i, n in enumerate(found)}
@@ -110,14 +112,23 @@ class Numbers:
         def order_in_step(place: tuple[int, ...]) -> int:
             return self.orders * place[0] + self.order_of[place[1]]
 
+        def step_and_order(place: tuple[int, ...]) -> int:
+            return self.orders * place[0] + place[1]
+
         single = kind == "single"
         for name in ("weight", "contrast"):
-            laws = ((f"{name}_exponents", 1), (f"{name}_curvatures", 2))
-            add(f"{name}s", channel, *laws)
+            exponents, curvatures = (f"{name}_exponents", 1), (f"{name}_curvatures", 2)
+            if len(self.places(exponents[0])) == self.channels:
+                add(f"{name}s", channel, exponents, curvatures)
+            else:
+                add(f"{name}s", channel, curvatures)
+                add(f"{name}s", self.pairs.index, exponents)
             if kind != "channels":
                 add(f"{name}s", order_in_step, (f"step_{name}_exponents", 1))
         add("couplings", channel)
-        add("integration_scales", channel, ("integration_exponents", 1))
+        of_steps = len(self.places("integration_exponents")) != self.orders
+        of_scales = step_and_order if of_steps else channel
+        add("integration_scales", of_scales, ("integration_exponents", 1))
         add("pulls", lambda _: 0, ("pull_exponents", 1))
         add("scales", channel)
         if single:

@@ -384,8 +384,13 @@ def as_deep_model(document: dict[str, Any], limits: Any = ()) -> Any:
     channels = [Channel(1 + (m >= first), float(scales[m])) for m in range(first + second)]
     order = sorted(range(len(channels)), key=lambda m: channels[m])
 
+    acting = np.array(document["acting"])[:, order] > 0 if "acting" in document else None
+
     def flat(values: Any) -> tuple[float, ...]:
-        return tuple(np.asarray(values)[..., order].ravel().tolist())
+        found = np.asarray(values)[..., order]
+        if acting is not None and found.shape == acting.shape:
+            found = found[acting]
+        return tuple(found.ravel().tolist())
 
     def plain(name: str) -> tuple[float, ...]:
         return tuple(p[name].ravel().tolist()) if name in p else ()
@@ -401,6 +406,9 @@ def as_deep_model(document: dict[str, Any], limits: Any = ()) -> Any:
             "step_weight_exponents": plain("step_weight_exponents"),
             "step_contrast_exponents": plain("step_contrast_exponents"),
         }
+    if acting is not None:
+        extras["largest_share"] = 0.999  # so that shortcuts, too, need no smaller steps
+        extras["acting"] = tuple(tuple(np.flatnonzero(step).tolist()) for step in acting)
 
     return DeepDiffusion(
         channels=tuple(channels[m] for m in order),
@@ -414,7 +422,7 @@ def as_deep_model(document: dict[str, Any], limits: Any = ()) -> Any:
         weight_curvatures=flat(p["weight_curvatures"]),
         contrast_curvatures=flat(p["contrast_curvatures"]),
         integration_scales=tuple(np.minimum(np.exp(p["rho"]), LARGEST_SCALE).ravel().tolist()),
-        integration_exponents=tuple(p["rho_exponents"].tolist()),
+        integration_exponents=tuple(p["rho_exponents"].ravel().tolist()),
         integration_limits=limits,
         anisotropic=True,
         **extras,
@@ -463,9 +471,10 @@ def export_command(a: argparse.Namespace) -> None:
         run = {**document, **best_of(document)[a.law]}
     limits = DEEP_LIMITS if a.fused else ()
     model = as_deep_model(run, limits) if "channels" in run else as_compact_model(run)
+    recipe = "accuracy_trials" if trial else "train_pairs" if "acting" in run else "train_models"
     provenance: dict[str, Any] = {
         "status": "trained",
-        "recipe": f"experiments/{'accuracy_trials' if trial else 'train_models'}.py",
+        "recipe": f"experiments/{recipe}.py",
         "data": images.source,
         "images": len(images),
         "data_sha256": images.fingerprint,

@@ -146,6 +146,21 @@ function deep(p, settings, sigma) {
   const held = settings.level_limits?.length ? clip(sigma, ...settings.level_limits) : sigma;
   const relative = held / REFERENCE_LEVEL;
   const count = channels.length;
+  const acts = (step, m) => !settings.acting?.length || settings.acting[step].includes(m);
+  /** Numbers of the channels that act, step by step, with another one where a channel does not. */
+  const spread = (values, otherwise) => {
+    if (!settings.acting?.length || values.length === count) return values;
+    let next = 0;
+    return Array.from({ length: steps * count }, (_, place) =>
+      acts(Math.floor(place / count), place % count) ? values[next++] : otherwise,
+    );
+  };
+  const numbers = Object.fromEntries(
+    ["weights", "contrasts", "couplings", "weight_exponents", "contrast_exponents"].map((name) => [
+      name,
+      spread(p[name], name === "contrasts" ? 1 : 0),
+    ]),
+  );
   const ofChannel = (values, step, m) => values[values.length === count ? m : step * count + m];
   const ofOrder = (values, step, order, otherwise = 0) =>
     values?.length ? values[step * orders.length + orders.indexOf(order)] : otherwise;
@@ -157,18 +172,19 @@ function deep(p, settings, sigma) {
   });
   const pulls = [];
   const schedule = Array.from({ length: steps }, (_, step) => {
-    const exponent = (values, more, m) => values[m] + ofOrder(more, step, channels[m][0]);
+    const exponent = (values, more, m) =>
+      ofChannel(values, step, m) + ofOrder(more, step, channels[m][0]);
     const weights = channels.map(
       (__, m) =>
-        p.weights[step * count + m] *
-        relative ** exponent(p.weight_exponents, p.step_weight_exponents, m) *
+        numbers.weights[step * count + m] *
+        relative ** exponent(numbers.weight_exponents, p.step_weight_exponents, m) *
         curve(p.weight_curvatures, m),
     );
-    const couplings = weights.map((weight, m) => weight * ofChannel(p.couplings, step, m));
+    const couplings = weights.map((weight, m) => weight * ofChannel(numbers.couplings, step, m));
     const contrasts = channels.map(([order], m) => {
       let found =
-        p.contrasts[step * count + m] *
-        relative ** exponent(p.contrast_exponents, p.step_contrast_exponents, m) *
+        numbers.contrasts[step * count + m] *
+        relative ** exponent(numbers.contrast_exponents, p.step_contrast_exponents, m) *
         curve(p.contrast_curvatures, m);
       if (settings.smallest_contrast) found = Math.max(found, settings.smallest_contrast);
       if (settings.contrast_floor?.length) {
@@ -179,7 +195,7 @@ function deep(p, settings, sigma) {
         );
         found = Math.max(found, Math.max(share, absolute / held) * Math.sqrt(structure));
       }
-      return found;
+      return acts(step, m) ? found : 1 / sigma;
     });
     let largest = 0;
     for (let n = 0; n < table[0].length; n += 1) {
@@ -189,7 +205,8 @@ function deep(p, settings, sigma) {
     }
     const pull = p.pulls?.length ? p.pulls[step] * relative ** p.pull_exponents[0] : 0;
     largest += 2 * pull;
-    const excess = largest > 2 ? largest / 2 : 1;
+    const limit = 2 * (settings.largest_share ?? 1);
+    const excess = largest > limit ? largest / limit : 1;
     pulls.push(pull / excess);
     const fluxes = weights.map((weight, m) =>
       contrasts[m] < SMALLEST_FLUX_CONTRAST ? 0 : weight / excess,
@@ -203,7 +220,11 @@ function deep(p, settings, sigma) {
       let integrationScale = 0;
       if (p.integration_scales?.length) {
         integrationScale =
-          ofOrder(p.integration_scales, step, order) * relative ** p.integration_exponents[k];
+          ofOrder(p.integration_scales, step, order) *
+          relative **
+            (p.integration_exponents.length === orders.length
+              ? p.integration_exponents[k]
+              : ofOrder(p.integration_exponents, step, order));
         if (settings.integration_limits?.length)
           integrationScale = clip(integrationScale, ...settings.integration_limits[k]);
       }

@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import shlex
+import struct
 import warnings
 import zlib
 from collections.abc import Callable
@@ -346,6 +347,12 @@ def test_files_are_read_and_written_with_all_bits(ask: Ask, tmp_path: Path) -> N
         np.testing.assert_array_equal(copy, image, err_msg=name)
 
 
+def tags_of_tiff(tags: dict[int, int], kind: int = 4, count: int = 1) -> bytes:
+    """Return the beginning of a TIFF file with these tags."""
+    entries = [struct.pack("<HHII", tag, kind, count, value) for tag, value in tags.items()]
+    return struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + b"".join(entries) + bytes(4)
+
+
 def test_files_that_cannot_be_read_say_why(ask: Ask, tmp_path: Path) -> None:
     reasons: dict[str, str] = {}
 
@@ -378,6 +385,11 @@ def test_files_that_cannot_be_read_say_why(ask: Ask, tmp_path: Path) -> None:
         reasons[name] = reason
     tifffile.imwrite(tmp_path / "cut.tif", grey)
     broken("cut.tif", (tmp_path / "cut.tif").read_bytes()[:-500], "ends too early")
+    # A tile that is larger than all images, and tags with more values than anybody can hold.
+    tile = {256: 16, 257: 16, 258: 8, 259: 8, 262: 1, 277: 1, 322: 30_000, 323: 30_000}
+    broken("tile.tif", tags_of_tiff({**tile, 324: 8, 325: 4}), "900 megapixels")
+    many = tags_of_tiff(dict.fromkeys(range(1000, 61_000), 0), kind=1, count=2**22)
+    broken("tags.tif", many + bytes(2**22), "header is damaged")
     for (name, reason), found in zip(
         reasons.items(), ask("files", [str(tmp_path / name) for name in reasons]), strict=True
     ):

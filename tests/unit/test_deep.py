@@ -173,6 +173,45 @@ class TestOptionalParts:
                 assert after.coupling.integration_scale == pytest.approx(expected)
                 assert after.flux_weights == before.flux_weights
 
+    def test_only_acting_channels_have_numbers(self) -> None:
+        """A model of some channels in each step is that of all, with zeros among the weights."""
+        acting = ((0, 2), (1,), (0, 1, 3))
+        places = [4 * step + m for step, acts in enumerate(acting) for m in acts]
+
+        def chosen(values: Any) -> tuple[float, ...]:
+            return tuple(np.asarray(values)[places].tolist())
+
+        rng = np.random.default_rng(3)
+        laws: dict[str, Any] = {
+            f"{name}_exponents": tuple(rng.normal(0, 0.3, 12)) for name in ("weight", "contrast")
+        }
+        laws["integration_exponents"] = tuple(rng.normal(0, 0.3, 6))
+        whole = replace(anisotropic(), couplings=tuple(rng.uniform(0.5, 2, 12)), **laws)
+        zeros = np.zeros(12)
+        zeros[places] = chosen(whole.weights)
+        expected = replace(whole, weights=tuple(zeros.tolist()))
+        names = ("weights", "contrasts", "couplings", "weight_exponents", "contrast_exponents")
+        parts: dict[str, Any] = {name: chosen(getattr(whole, name)) for name in names}
+        model = replace(whole, acting=acting, **parts)
+        assert model_from_json(model_to_json(model)) == model
+        assert model.number_count() == whole.number_count() - 5 * (12 - len(places))
+        image = np.random.default_rng(0).normal(128, 60, (1, 9, 12))
+        for sigma in (4.0, 30.0, 90.0):
+            assert model.evolution(sigma).terms(0)[0].flux_weights[-1] == 0  # 1.5 pixels
+            found = run(model, "numpy", image, sigma)
+            np.testing.assert_allclose(found, run(expected, "numpy", image, sigma), atol=1e-12)
+
+    def test_exponents_of_their_own_are_laws_of_each_step(self) -> None:
+        """With equal exponents in all steps the process is that of one for each channel."""
+        once = anisotropic()
+        names = ("weight_exponents", "contrast_exponents", "integration_exponents")
+        often = replace(once, **{name: getattr(once, name) * STEPS for name in names})
+        assert often.evolution(7.0) == once.evolution(7.0)
+        steeper = (*once.weight_exponents, *(0.5 + e for e in once.weight_exponents * 2))
+        model = replace(once, weight_exponents=steeper)
+        before, after = (m._arrays_of_steps().weight_exponents for m in (often, model))
+        np.testing.assert_allclose(after - before, np.repeat([0, 0.5, 0.5], 4).reshape(3, 4))
+
     @pytest.mark.parametrize("sigma", [0.25, 500.0])
     def test_outside_the_levels_of_its_laws_multiples_are_treated_alike(self, sigma: float) -> None:
         model = replace(anisotropic(), level_limits=(2.0, 100.0))
@@ -200,20 +239,28 @@ class TestOptionalParts:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"couplings": (1.0,) * 5}, "couplings must have 12 values"),
+            ({"couplings": (1.0,) * 5}, "couplings must have 4 or 12 values"),
             ({"weight_curvatures": (1.0,)}, "weight_curvatures must have 4 values"),
             ({"integration_scales": (1.0,)}, "integration_scales must have 6 values"),
-            ({"integration_exponents": ()}, "integration_exponents must have 2 values"),
+            ({"integration_exponents": ()}, "integration_exponents must have 2 or 6 values"),
             ({"integration_scales": (-1.0,) * 6}, "must not be negative"),
             ({"smallest_contrast": -0.1}, "must not be negative"),
             ({"integration_limits": ((0.0, 1.0),)}, "integration_limits must have 2 values"),
             ({"level_limits": (100.0, 2.0)}, "level_limits must not decrease"),
             ({"level_limits": (2.0,)}, "level_limits must have 2 values"),
+            ({"acting": ((0, 1),)}, "acting must have 3 values, got 1"),
+            ({"acting": ((0, 1), (4,), ())}, "acting must be below 4, the channels"),
+            ({"acting": ((1, 0), (2,), ())}, "a list of increasing numbers of channels"),
+            ({"acting": ((-1,), (2,), ())}, "a list of increasing numbers of channels"),
+            ({"acting": ((0, 1), (2,), ())}, "weights must have 3 values, got 12"),
         ],
     )
     def test_wrong_numbers_are_refused(self, changes: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             replace(anisotropic(), **changes)
+        for acting in (3, ((0,), (1,), 2), ((0.0,), (1,), (2,)), ((True,), (2,), (2,))):
+            with pytest.raises(TypeError, match="increasing numbers of channels"):
+                replace(anisotropic(), acting=acting)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="anisotropic must be a bool"):
             replace(anisotropic(), anisotropic=1)  # type: ignore[arg-type]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -437,6 +438,16 @@ class TestInterruption:
         checkpoint.write_text("{}")
         with pytest.raises(ValueError, match="is not a checkpoint"):
             fit(MODELS["pm"], images, LEVELS, settings=SETTINGS, checkpoint=checkpoint)
+
+    def test_what_is_no_checkpoint(self, images: CleanImages, tmp_path: Path) -> None:
+        nested, large, pipe = (tmp_path / f"{name}.json" for name in ("nested", "large", "pipe"))
+        nested.write_text("[" * 100_000)
+        with large.open("wb") as stream:
+            stream.truncate(2**34)
+        os.mkfifo(pipe)
+        for checkpoint in (nested, large, pipe, tmp_path):
+            with pytest.raises(ValueError, match="is not a checkpoint"):
+                fit(MODELS["pm"], images, LEVELS, settings=SETTINGS, checkpoint=checkpoint)
 
     def test_the_log_has_a_line_for_each_step(self, images: CleanImages, tmp_path: Path) -> None:
         steps: list[Progress] = []

@@ -62,7 +62,7 @@ def test_numbers_survive_to_the_last_bit(
 BY_EXPERIMENTS = {
     "iad-fast": "experiments/train_models.py",
     "iad-plus": "experiments/train_models.py",
-    "iad-deep": "experiments/train_models.py",
+    "iad-deep": "experiments/train_pairs.py",
     "iad-orders": "experiments/train_deep.py",
 }
 

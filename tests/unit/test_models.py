@@ -205,7 +205,7 @@ class TestDescription:
         ("name", "count"),
         [
             *(("pm", 2), ("eed", 3), ("iad", 4), ("iad-full", 16)),
-            *(("iad-fast", 10), ("iad-plus", 12), ("iad-deep", 398)),
+            *(("iad-fast", 10), ("iad-plus", 12), ("iad-deep", 388)),
             *(("iad-power-fast", 8), ("iad-power", 8), ("iad-orders", 288)),
         ],
     )

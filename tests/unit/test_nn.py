@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -213,6 +214,87 @@ class TestPeriodicMatrix:
         found = stages.blur(field, each)
         for image, blurred, scale in zip(field, found, scales, strict=True):
             torch.testing.assert_close(blurred, stages.blur(image, scale), rtol=0, atol=1e-10)
+
+
+class TestLongAxes:
+    """Blurs with trained scales of axes that are too long for a matrix."""
+
+    @pytest.fixture(autouse=True)
+    def short_matrices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(stages.scale_space, "_LONGEST_MATRIX", 4)
+
+    @pytest.mark.parametrize(("grid", "signs"), [("pixels", (1, 1)), ("cells", (1, -1))])
+    def test_same_as_the_matrix(
+        self, grid: Any, signs: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        field = images(2, 1, 7, 9)
+        field[..., 0] = field[..., -1] = 0  # an odd field is zero at the outermost cells
+        scale = torch.tensor([0.3, 2.5], dtype=torch.float64).reshape(2, 1, 1, 1)
+        found = stages.scale_space.blur_field(field, scale, grid=grid, signs=signs)
+        monkeypatch.setattr(stages.scale_space, "_LONGEST_MATRIX", 256)
+        expected = stages.scale_space.blur_field(field, scale, grid=grid, signs=signs)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
+
+    @pytest.mark.parametrize("dimensions", [2, 3])
+    def test_gradcheck(self, dimensions: Any) -> None:
+        module = doubled(nn.Blur(0.8, dimensions=dimensions))
+        assert gradients_are_right(module, batch(dimensions), twice=True)
+
+
+class TestScalesWithoutAxes:
+    """Functions of the stages with a scale that is a tensor without axes."""
+
+    def test_second_derivatives(self) -> None:
+        image = images(1, 1, 4, 5).requires_grad_()
+        scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(stages.blur, (image, scale))
+        assert torch.autograd.gradgradcheck(stages.blur, (image, scale))
+
+    def test_second_derivatives_around_invalid_pixels(self) -> None:
+        image = images(1, 1, 4, 5).requires_grad_()
+        scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+        mask = np.ones((4, 5), np.bool_)
+        mask[1, 2] = False
+        domain = stages.Domain(mask, image.detach())
+        assert torch.autograd.gradcheck(domain.blur, (image, scale))
+        assert torch.autograd.gradgradcheck(domain.blur, (image, scale))
+
+
+class TestKeptProcesses:
+    def test_are_used_for_the_same_values(self) -> None:
+        law = nn.Diffusion("pm").law
+        levels = torch.tensor([20.0, 30.0])
+        with torch.no_grad():
+            first = law(levels)
+            assert law(levels.clone()) is first
+            assert law(torch.tensor([20.0, 31.0])) is not first
+            for parameter in law.parameters():
+                parameter.data += 0.1  # without a trace in its version
+            changed = law(levels)
+            assert changed is not first
+            assert float(changed.tau.max()) != float(first.tau.max())
+        with torch.inference_mode():
+            assert law(levels) is not changed
+
+    def test_are_few_and_not_saved(self) -> None:
+        layer = nn.Diffusion("pm")
+        with torch.no_grad():
+            for level in range(1, 40):
+                layer.law(torch.tensor([float(level)]))
+        assert len(layer.law._known) == 16
+        assert not pickle.loads(pickle.dumps(layer)).law._known  # noqa: S301
+
+    def test_have_no_part_in_derivatives(self) -> None:
+        layer = doubled(nn.Diffusion("pm"))
+        image, level = images(1, 1, 5, 6) / 255, torch.tensor(0.1, dtype=torch.float64)
+        with torch.no_grad():
+            layer(image, level)
+            _, found = torch.func.jvp(
+                lambda s: layer(image, s), (level,), (torch.ones_like(level),)
+            )
+        _, expected = torch.func.jvp(lambda s: layer(image, s), (level,), (torch.ones_like(level),))
+        torch.testing.assert_close(found, expected)
+        assert float(expected.detach().abs().max()) > 0
 
 
 @pytest.mark.parametrize("dimensions", [2, 3])

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from integrodiff._atomic import atomic_write
+from integrodiff._text_files import regular_text
 from integrodiff.learning.compiled import pointwise
 from integrodiff.learning.images import CleanImages
 from integrodiff.models import DeepDiffusion
@@ -49,6 +50,9 @@ _START = {
     4: ((1.0, 0.02, 0.12), (2.0, 0.05, 0.08)),
 }
 _THETA = 0.15
+
+_LARGEST_CHECKPOINT = 2**26
+"""Bytes of a checkpoint; one of a model with 354 numbers has some 30,000."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +130,14 @@ def descend(
         or model.contrast_floor
         or model.step_weight_exponents
         or model.step_contrast_exponents
+        or model.acting
+        or len(model.weight_exponents) != len(model.channels)
+        or len(model.contrast_exponents) != len(model.channels)
     ):
         raise ValueError(
             "this descent does not know the anisotropic second order, integration scales, pulls, "
-            "exponents of steps and floors of contrasts; take experiments/train_models.py"
+            "exponents of steps, floors of contrasts and steps without some channels; "
+            "take experiments/train_models.py or train_pairs.py"
         )
     run = _Run(model, images, levels, settings or DescentSettings(), device, compile_backend)
     run.load(checkpoint)
@@ -347,8 +355,12 @@ class _Run:
 
         if path is None or not path.exists():
             return
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["identity"] != self.identity:
+        try:
+            document = json.loads(regular_text(path, _LARGEST_CHECKPOINT))
+            identity = document["identity"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{path} is not a checkpoint: {error}") from error
+        if identity != self.identity:
             raise ValueError(f"{path} belongs to another training; remove it, or name another file")
         self.iteration = document["iteration"]
         for name, moments in zip(self.numbers, document["moments"], strict=True):

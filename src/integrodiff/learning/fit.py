@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._atomic import atomic_write
+from integrodiff._text_files import regular_text
 from integrodiff.learning.cluster import ClusterLineariser
 from integrodiff.learning.images import CleanImages
 from integrodiff.learning.parameters import Parameterisation, Vector, smoothness
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 Loss = Literal["psnr", "mse"]
+
+_LARGEST_CHECKPOINT = 2**26
+"""Bytes of a checkpoint; those of the shipped models have some thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -403,9 +407,9 @@ class _Journal:
         if self.checkpoint is None or not self.checkpoint.exists():
             return None
         try:
-            document = json.loads(self.checkpoint.read_text(encoding="utf-8"))
+            document = json.loads(regular_text(self.checkpoint, _LARGEST_CHECKPOINT))
             identity, state = document["identity"], _State(**document["state"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{self.checkpoint} is not a checkpoint: {error}") from error
         if identity != self.identity:
             raise ValueError(

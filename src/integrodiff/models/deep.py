@@ -87,8 +87,29 @@ def _mix(name: str, value: Any) -> float:
     return number_between(name, value, -1, 1)
 
 
+def _share(name: str, value: Any) -> float:
+    return number_between(name, value, 0.5, 1)
+
+
 def _channels_to_json(channels: tuple[Channel, ...]) -> list[list[float]]:
     return [list(channel) for channel in channels]
+
+
+def _acting(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the numbers of the channels that act in each step, increasing, from zero on."""
+    expected = f"{name} must be a list of increasing numbers of channels for each step"
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{expected}, got {shown(value)}")
+    at_most(f"the number of steps of {name}", len(value), MOST_VARYING_STEPS)
+    for step in value:
+        if not isinstance(step, (list, tuple)):
+            raise TypeError(f"{expected}, got {shown(step)}")
+        at_most(f"the number of channels of a step of {name}", len(step), MOST_CHANNELS)
+        if any(not isinstance(m, int) or isinstance(m, bool) for m in step):
+            raise TypeError(f"{expected}, got {shown(step)}")
+        if any(a >= b for a, b in pairwise((-1, *step))):
+            raise ValueError(f"{expected}, got {shown(step)}")
+    return tuple(tuple(step) for step in value)
 
 
 class DeepParameters(NamedTuple):
@@ -140,6 +161,10 @@ class DeepDiffusion(ExplicitModel):
     :math:`p_k (s/30)^q`, which counts in the stable bound and is divided by the excess as well.
     With mixes, each eigenvalue of the structure tensor of an order gets so much of the other one.
 
+    If only some channels act in each step, the others have the weight zero there, and no numbers:
+    what has one number for each channel step by step has one for each pair of a step and a channel
+    that acts in it.
+
     Attributes
     ----------
     channels : tuple of (int, float)
@@ -147,14 +172,14 @@ class DeepDiffusion(ExplicitModel):
     weights, contrasts : tuple of float
         :math:`w \ge 0` and :math:`b > 0`, step by step.
     weight_exponents, contrast_exponents : tuple of float
-        :math:`r_m` and :math:`q_m`, one for each channel.
+        :math:`r_m` and :math:`q_m`, one for each channel, or for each channel step by step.
     couplings : tuple of float
         :math:`k_m \ge 0`, one for each channel, or for each channel step by step.
     weight_curvatures, contrast_curvatures : tuple of float
         One for each channel, or none.
     integration_scales, integration_exponents : tuple of float
-        :math:`\rho_{kn}` in pixels for each order step by step, and :math:`q_n` for each order; or
-        none.
+        :math:`\rho_{kn}` in pixels for each order step by step, and :math:`q_n` for each order, or
+        for each order step by step; or none.
     integration_limits : tuple of (float, float)
         Smallest and largest integration scale of each order, to which they are cut; or none.
     anisotropic : bool
@@ -165,6 +190,11 @@ class DeepDiffusion(ExplicitModel):
         :math:`p_k \ge 0` of each step, and :math:`q`; or none.
     mixes : tuple of float
         From -1 to 1, for each order step by step; or none. All orders need a tensor gate.
+    acting : tuple of tuple of int
+        For each step, the places in ``channels`` of those that act; or none, if all act.
+    largest_share : float
+        Weights are cut to this share of the stable bound. The certificate of the compiled engine's
+        shortcuts is up to a few ten thousandths lower than the bound; below it, no step is cut.
     smallest_contrast : float
         Contrasts are at least this many noise levels.
     contrast_floor : tuple of float
@@ -222,6 +252,11 @@ class DeepDiffusion(ExplicitModel):
         default=(),
         metadata=parameter(or_empty(each(_mix)), transform="tanh", optional=True),
     )
+    acting: tuple[tuple[int, ...], ...] = field(
+        default=(),
+        metadata=setting(_acting, optional=True, to_json=lambda steps: [list(k) for k in steps]),
+    )
+    largest_share: float = field(default=1.0, metadata=setting(_share, optional=True))
     contrast_floor: tuple[float, ...] = field(
         default=(), metadata=setting(or_empty(each_nonnegative), optional=True, to_json=list)
     )
@@ -240,14 +275,18 @@ class DeepDiffusion(ExplicitModel):
             raise ValueError(f"tau must be 1: the weights say how far a step goes; got {self.tau}")
         at_most("steps", self.steps, MOST_VARYING_STEPS)
         count = len(self.channels)
-        require_lengths(self, ("weights", "contrasts"), count * self.steps)
-        require_lengths(self, ("weight_exponents", "contrast_exponents"), count)
-        if len(self.couplings) != count:
-            require_lengths(self, ("couplings",), count * self.steps)
+        require_lengths(self, ("acting",), self.steps if self.acting else 0)
+        for step in self.acting:
+            if any(place >= count for place in step):
+                raise ValueError(f"acting must be below {count}, the channels; got {shown(step)}")
+        pairs = sum(len(step) for step in self.acting) if self.acting else count * self.steps
+        require_lengths(self, ("weights", "contrasts"), pairs)
+        names = ("weight_exponents", "contrast_exponents", "couplings")
+        require_lengths(self, names, count, pairs)
         for name in ("weight_curvatures", "contrast_curvatures"):
             require_lengths(self, (name,), count if getattr(self, name) else 0)
         orders = len(self.orders) if self.integration_scales or self.integration_exponents else 0
-        require_lengths(self, ("integration_exponents",), orders)
+        require_lengths(self, ("integration_exponents",), orders, orders * self.steps)
         require_lengths(self, ("integration_scales",), orders * self.steps)
         require_lengths(self, ("integration_limits",), orders if self.integration_limits else 0)
         require_lengths(self, ("level_limits",), 2 if self.level_limits else 0)
@@ -283,12 +322,31 @@ class DeepDiffusion(ExplicitModel):
         """Return the trained numbers as arrays."""
         return DeepParameters(
             *(
-                _as_array(getattr(self, name)).reshape((-1, len(self.channels)))
-                if len(getattr(self, name))
-                else None
+                self._of_channels(name) if len(getattr(self, name)) else None
                 for name in DeepParameters._fields
             )
         )
+
+    def _of_channels(self, name: str) -> Any:
+        """Return numbers ``(step, channel)``, or ``(1, channel)`` if all steps have the same."""
+        values, count = _as_array(getattr(self, name)), len(self.channels)
+        if self.acting and len(values) != count:
+            # Products, so that derivatives pass; where nothing acts, contrasts are one.
+            xp = namespace(values)
+            chosen = self._places_of_pairs()
+            values = values @ xp.asarray(chosen, dtype=values.dtype, device=values.device)
+            if name == "contrasts":
+                free = 1 - chosen.sum(axis=0)
+                values = values + xp.asarray(free, dtype=values.dtype, device=values.device)
+        return values.reshape((-1, count))
+
+    def _places_of_pairs(self) -> NDArray[np.float64]:
+        """Return ones where a pair is among all steps and channels, ``(pair, place)``."""
+        count = len(self.channels)
+        places = [step * count + m for step, acts in enumerate(self.acting) for m in acts]
+        chosen = np.zeros((len(places), self.steps * count))
+        chosen[np.arange(len(places)), places] = 1
+        return chosen
 
     def integration_at(self, sigma: float) -> list[dict[int, float]]:
         """Return the integration scale of each order, for every step."""
@@ -301,8 +359,9 @@ class DeepDiffusion(ExplicitModel):
         """Return the integration scales at several noise levels, ``(level, step, order)``."""
         if not len(self.integration_scales):
             return None
-        ratios = (sigmas[:, None] / REFERENCE_LEVEL) ** _as_array(self.integration_exponents)
-        scales = self._of_orders(self.integration_scales) * ratios[:, None]
+        exponents = _as_array(self.integration_exponents).reshape((-1, len(self.orders)))
+        ratios = (sigmas[:, None, None] / REFERENCE_LEVEL) ** exponents
+        scales = self._of_orders(self.integration_scales) * ratios
         if self.integration_limits:
             scales = clipped(scales, *np.transpose(self.integration_limits))
         return scales
@@ -321,9 +380,15 @@ class DeepDiffusion(ExplicitModel):
             self.smallest_contrast,
             pulls=self._pulls_at(held),
             floor=self._floor_at(held),
+            largest_share=self.largest_share,
         )
         ratios = sigmas / held
-        numbers = numbers._replace(contrasts=numbers.contrasts * ratios[:, None, None])
+        contrasts = numbers.contrasts * ratios[:, None, None]
+        if self.acting:  # laws of a channel say nothing where it does not act
+            acts = self._places_of_pairs().sum(axis=0).reshape((self.steps, -1)) > 0
+            mask = xp.asarray(acts, device=sigmas.device)
+            contrasts = xp.where(mask, contrasts, xp.ones_like(contrasts))
+        numbers = numbers._replace(contrasts=contrasts)
         scales = self._integration_at(held)
         mixes = self._of_orders(self.mixes) if len(self.mixes) else None
         if isinstance(sigma, (int, float)):
@@ -399,6 +464,7 @@ def numbers_at(
     *,
     pulls: Any = None,
     floor: Any = None,
+    largest_share: float = 1.0,
 ) -> DeepNumbers:
     """Return the numbers at several noise levels, arrays ``(level, step, channel)``.
 
@@ -419,6 +485,8 @@ def numbers_at(
     floor : array, optional
         ``(channel, channel)``; takes the weights of the couplings to squares of lower bounds of the
         contrasts, in noise levels.
+    largest_share : float
+        Of the stable bound, to which weights are cut.
     """
     absolute = sigmas[:, None, None]
     relative = absolute / REFERENCE_LEVEL
@@ -438,7 +506,8 @@ def numbers_at(
     largest = xp.amax(weighted @ table.T, axis=-1)
     if pulls is not None:  # counts twice, see integrodiff.stages.stability
         largest = largest + 2 * pulls
-    excess = xp.where(largest > 2, largest / 2, xp.ones_like(largest))
+    limit = 2 * largest_share
+    excess = xp.where(largest > limit, largest / limit, xp.ones_like(largest))
     fluxes = weighted / excess[..., None]
     return DeepNumbers(
         coupling_weights=coupling_weights,

@@ -293,12 +293,13 @@ def _chosen_law(choice: LawChoice, parameters: dict[str, Json]) -> type[Describe
     return by_form[form]
 
 
-def require_lengths(law: object, names: tuple[str, ...], length: int) -> None:
-    """Refuse sequences of another length."""
+def require_lengths(law: object, names: tuple[str, ...], *lengths: int) -> None:
+    """Refuse sequences of another length than one of those given."""
     for name in names:
         found = len(getattr(law, name))
-        if found != length:
-            raise ValueError(f"{name} must have {length} values, got {found}")
+        if found not in lengths:
+            expected = " or ".join(str(length) for length in dict.fromkeys(lengths))
+            raise ValueError(f"{name} must have {expected} values, got {found}")
 
 
 def exact_names(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from integrodiff.models import ByNoiseLevel, ExplicitModel, Model
 from integrodiff.models.description import Parameter
@@ -25,6 +26,9 @@ _KEPT = ("noise_levels", "dimensions")
 
 # As in integrodiff.models.base: a step size stored as the bound itself may exceed it by rounding.
 _ROUNDING = 1 + 1e-9
+
+_KNOWN = 16
+"""Processes that a layer keeps."""
 
 _limit_of = lru_cache(maxsize=256)(step_limit)
 
@@ -61,6 +65,7 @@ class ModelLaw(nn.Module):
     ) -> None:
         super().__init__()
         self._origin: Model = model
+        self._known: dict[tuple[Any, ...], Evolution] = {}
         self.spacing = spacing
         for name, value in self._stored(model).items():
             tensor = torch.tensor(value, dtype=dtype or torch.get_default_dtype(), device=device)
@@ -131,7 +136,40 @@ class ModelLaw(nn.Module):
         Its numbers are tensors ``(image, 1, 1, 1)`` in double precision, and plain numbers where
         they are constants. The step size of each image is the smaller of what the law of the model
         has and the largest stable one.
+
+        Without derivatives, as inside ``torch.no_grad()``, the processes of the last few noise
+        levels are kept, and used again for the same values of the parameters.
         """
+        if torch.is_grad_enabled() or self._carries_derivatives(sigma):
+            return self._evaluated(sigma)
+        key = self._values(sigma)
+        if key not in self._known:
+            while len(self._known) >= _KNOWN:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = self._evaluated(sigma)
+        return self._known[key]
+
+    def _carries_derivatives(self, sigma: torch.Tensor) -> bool:
+        """Whether there are derivatives in forward mode, or those of a function transform."""
+        tensors = (sigma, *self.parameters())
+        unpack_dual: Any = forward_ad.unpack_dual
+        is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+        return any(
+            is_wrapped(tensor) or unpack_dual(tensor).tangent is not None for tensor in tensors
+        )
+
+    def _values(self, sigma: torch.Tensor) -> tuple[Any, ...]:
+        """Return all that a process depends on; the device is waited for once."""
+        numbers = [sigma, *self.parameters()]
+        together = torch.cat([n.detach().to(sigma.device).double().reshape(-1) for n in numbers])
+        place = str(sigma.device), torch.is_inference_mode_enabled()
+        return tuple(sigma.shape), *place, *numbers_of(together)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}
+
+    def _evaluated(self, sigma: torch.Tensor) -> Evolution:
+        """Return the process at noise levels, computed anew."""
         axes = 3 if self.spacing is None else 4
         levels = sigma.double().reshape(-1, *(1,) * axes)
         evolution = self._law(levels)._evolution(levels)  # type: ignore[arg-type]
