@@ -1,15 +1,21 @@
 """Large images in blocks: memory, throughput, kills, scaling, and the load of a scheduler.
 
     python benchmarks/large_images.py plane big.zarr --size 40000
+    python benchmarks/clusters.py large big.zarr FOLDER --max-memory 3G
     python benchmarks/clusters.py job big.zarr out.zarr --max-memory 3G --workers 2
     python benchmarks/clusters.py in-memory big.zarr --side 4096
-    python benchmarks/clusters.py kill small.zarr FOLDER
-    python benchmarks/clusters.py scaling small.zarr FOLDER
+    python benchmarks/clusters.py scaling big.zarr FOLDER
     python benchmarks/clusters.py scheduler --tasks 100000
+    python benchmarks/clusters.py parts big.zarr FOLDER
 
-Each command prints JSON, or appends it to ``--output``. Memory is the sum over all processes of
-what they do not share with others, and once what they share, sampled every half second. Processor
-time is that of all processes, so that it can be compared on a machine that others use.
+`large` denoises an image undisturbed, with the engine in memory before and after it; then once
+more, with a worker killed; and once more, with everything killed, a file torn, and the job resumed.
+All three must give the same files. With ``--kills together`` the last two are one run.
+
+Each command prints JSON, and appends it to ``--output``. Memory is the sum over all processes of
+what they do not share with others, and once what they share, sampled every half second, and the sum
+of the peaks of all processes, which cannot be missed but counts shared memory several times.
+Processor time is that of all processes, so that it can be compared on a machine that others use.
 """
 
 from __future__ import annotations
@@ -18,12 +24,14 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +39,12 @@ import numpy as np
 import psutil
 import zarr
 
+from integrodiff import Denoiser
+from large_images import SIGMA
+
 PROGRAM = [sys.executable, "-m", "integrodiff.cli", "denoise"]
+DATA_RANGE = 20000
+"""What is said of the images, so that the same is computed in memory and in blocks."""
 
 
 def tree(root: psutil.Process) -> list[psutil.Process]:
@@ -40,6 +53,16 @@ def tree(root: psutil.Process) -> list[psutil.Process]:
         return [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def high_water(process: int) -> int:
+    """Return the most bytes that a process ever held, zero if it is gone."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    lines = (line.split() for line in status.splitlines() if line.startswith("VmHWM:"))
+    return next((1024 * int(words[1]) for words in lines), 0)
 
 
 class Watched:
@@ -51,6 +74,7 @@ class Watched:
         self.root = psutil.Process(self.process.pid)
         self.peak, self.largest, self.processes = 0, 0, 0
         self.cpu: dict[int, float] = {}
+        self.highest: dict[int, int] = {}
 
     def look(self) -> None:
         """Measure all processes once."""
@@ -65,6 +89,7 @@ class Watched:
             shared = max(shared, memory.rss - memory.uss)
             self.largest = max(self.largest, memory.rss)
             self.cpu[one.pid] = times.user + times.system
+            self.highest[one.pid] = max(self.highest.get(one.pid, 0), high_water(one.pid))
             count += 1
         self.peak = max(self.peak, private + shared)
         self.processes = max(self.processes, count)
@@ -83,6 +108,7 @@ class Watched:
             "processor_seconds": round(sum(self.cpu.values()), 1),
             "peak_bytes": self.peak,
             "largest_process_bytes": self.largest,
+            "sum_of_peaks_bytes": sum(self.highest.values()),
             "processes": self.processes,
             "load": [round(value, 1) for value in os.getloadavg()],
             "message": words.strip().splitlines()[-1:],
@@ -102,49 +128,72 @@ def checksum(path: Path) -> str:
 
 def options(arguments: argparse.Namespace, *more: str) -> list[str]:
     """Return the options of the command line that all runs share."""
-    return ["--model", arguments.model, "--max-memory", arguments.max_memory, *more]
+    given = ["--model", arguments.model, "--max-memory", arguments.max_memory]
+    given += ["--sigma", str(SIGMA), "--data-range", str(DATA_RANGE)]
+    return [*given, "--workers", str(arguments.workers), *more]
+
+
+def about(source: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what all runs on an image have in common."""
+    return {
+        "shape": zarr.open_array(Path(source) / "s0").shape,
+        "model": arguments.model,
+        "max_memory": arguments.max_memory,
+        "processors": len(os.sched_getaffinity(0)),
+    }
 
 
 def job(arguments: argparse.Namespace) -> dict[str, Any]:
     """Denoise a file from disk to disk."""
     source, target = Path(arguments.source), Path(arguments.target)
-    more = ["--workers", str(arguments.workers)]
-    if arguments.resume:
-        more.append("--resume")
+    more = ["--resume"] if arguments.resume else []
     found = Watched([str(source), str(target), *options(arguments, *more)]).finished()
-    shape = zarr.open_array(source / "s0").shape
-    pixels = int(np.prod(shape))
+    facts = about(arguments.source, arguments)
     return {
         "what": "job",
-        "shape": shape,
-        "model": arguments.model,
-        "max_memory": arguments.max_memory,
+        **facts,
         "workers": arguments.workers,
         **found,
-        "nanoseconds_per_pixel": 1e9 * found["processor_seconds"] / pixels,
+        "nanoseconds_per_pixel": 1e9 * found["processor_seconds"] / int(np.prod(facts["shape"])),
         "checksum": checksum(target) if target.exists() else None,
     }
 
 
+class InMemory:
+    """The engine on a part of an image that is in memory, with nothing to read or to write."""
+
+    def __init__(self, source: str, side: int, model: str) -> None:
+        array = zarr.open_array(Path(source) / "s0")
+        self.part = np.asarray(array[tuple(slice(0, min(side, n)) for n in array.shape)])
+        self.axes, self.model = "ZYX"[-self.part.ndim :], model
+
+    def timed(self, threads: int, repeats: int) -> dict[str, float]:
+        """Return nanoseconds per pixel by the wall clock and of the processors: the medians."""
+        denoiser = Denoiser(
+            SIGMA, data_range=DATA_RANGE, axes=self.axes, model=self.model, threads=threads
+        )
+        times = []
+        for _ in range(repeats):
+            before = time.perf_counter(), time.process_time()
+            denoiser(self.part)
+            after = time.perf_counter(), time.process_time()
+            times.append([b - a for a, b in zip(before, after, strict=True)])
+        wall, processor = 1e9 * np.median(times, axis=0) / self.part.size
+        return {
+            "threads": threads,
+            "wall_nanoseconds_per_pixel": round(float(wall), 1),
+            "nanoseconds_per_pixel": round(float(processor), 1),
+        }
+
+
 def in_memory(arguments: argparse.Namespace) -> dict[str, Any]:
     """Denoise a part of a file that is in memory, by the same engine, and nothing else."""
-    from integrodiff import Denoiser
-
-    array = zarr.open_array(Path(arguments.source) / "s0")
-    index = tuple(slice(0, min(arguments.side, length)) for length in array.shape)
-    part = np.asarray(array[index])
-    axes = "ZYX" if part.ndim == 3 else "YX"
-    denoiser = Denoiser(400, data_range=20000, axes=axes, model=arguments.model, threads=1)
-    times = []
-    for _ in range(arguments.repeats):
-        before = time.process_time()
-        denoiser(part)
-        times.append(time.process_time() - before)
+    engine = InMemory(arguments.source, arguments.side, arguments.model)
     return {
         "what": "in memory",
-        "shape": part.shape,
+        "shape": engine.part.shape,
         "model": arguments.model,
-        "nanoseconds_per_pixel": 1e9 * float(np.median(times)) / part.size,
+        "rows": [engine.timed(threads, arguments.repeats) for threads in (1, 2)],
         "load": [round(value, 1) for value in os.getloadavg()],
     }
 
@@ -154,71 +203,184 @@ def journal_lines(folder: Path) -> int:
     return sum(len(path.read_text().splitlines()) for path in folder.glob("journal-*.jsonl"))
 
 
-def kill(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compare an undisturbed run with ones whose worker, or whose every process, is killed."""
+def unit_count(folder: Path, shape: tuple[int, ...]) -> int:
+    """Return how many units of the full resolution an unfinished job has."""
+    unit = json.loads((folder / "job.json").read_text())["unit"]
+    return int(np.prod([-(-n // size) for n, size in zip(shape, unit, strict=True)]))
+
+
+def large(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Denoise a file undisturbed, beside the engine in memory, and with two kinds of kills."""
     source, folder = arguments.source, Path(arguments.target)
     folder.mkdir(parents=True, exist_ok=True)
-    more = options(arguments, "--workers", "2", "--sigma", "400", "--data-range", "20000")
-    found: dict[str, Any] = {"what": "kill", "shape": zarr.open_array(Path(source) / "s0").shape}
-    names = {name: folder / f"{name}.zarr" for name in ("undisturbed", "worker", "all")}
-    for path in names.values():
+    more = options(arguments)
+    facts = about(source, arguments)
+    found: dict[str, Any] = {"what": "large", **facts, "workers": arguments.workers}
+    paths = {name: folder / f"{name}.zarr" for name in ("undisturbed", "worker", "all")}
+    sums: dict[str, str | None] = {}
+
+    def sum_up(name: str) -> None:
+        sums[name] = checksum(paths[name]) if paths[name].exists() else None
+        shutil.rmtree(paths[name], ignore_errors=True)
+
+    for path in paths.values():
         shutil.rmtree(path, ignore_errors=True)
-    found["undisturbed"] = Watched([source, str(names["undisturbed"]), *more]).finished()
+        shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
+    engine = InMemory(source, arguments.side, arguments.model)
+    threads = facts["processors"]
+    rows = [engine.timed(threads, arguments.repeats)]
+    found["undisturbed"] = Watched([source, str(paths["undisturbed"]), *more]).finished()
+    rows.append(engine.timed(threads, arguments.repeats))
+    del engine
+    found["in_memory"] = {"shape": (arguments.side,) * len(facts["shape"]), "rows": rows}
+    found["throughput"] = throughput(found["undisturbed"], rows, int(np.prod(facts["shape"])))
+    sum_up("undisturbed")
+    if arguments.kills == "none":
+        return found
+    together = arguments.kills == "together"
     killed: list[int] = []
 
-    def kill_worker() -> bool:
-        unfinished = folder / ".worker.zarr.unfinished"
-        if not killed and journal_lines(unfinished) >= 2:
-            workers = [
-                one
-                for one in tree(run.root)[1:]
-                if one.memory_info().rss > 1.5e8 and one.cpu_times().user > 1
-            ]
-            if workers:
-                busiest = max(workers, key=lambda one: one.cpu_times().user)
-                busiest.send_signal(signal.SIGKILL)
-                killed.append(busiest.pid)
+    def done(name: str, share: float) -> bool:
+        unfinished = folder / f".{name}.zarr.unfinished"
+        if not (unfinished / "job.json").exists():
+            return False
+        enough = share * unit_count(unfinished, facts["shape"])
+        return journal_lines(unfinished) >= max(2, enough)
+
+    def kill_worker(name: str) -> bool:
+        if not killed and done(name, 0.25):
+            workers = [one for one in tree(run.root)[1:] if one.cpu_times().user > 1]
+            busiest = max(workers, key=lambda one: one.cpu_times().user)
+            busiest.send_signal(signal.SIGKILL)
+            killed.append(busiest.pid)
         return False
 
-    run = Watched([source, str(names["worker"]), *more])
-    found["worker"] = {**run.finished(kill_worker), "killed": len(killed)}
-    unfinished = folder / ".all.zarr.unfinished"
+    if not together:
+        run = Watched([source, str(paths["worker"]), *more])
+        ended = run.finished(lambda: kill_worker("worker"))
+        found["worker"] = {**ended, "killed": len(killed)}
+        sum_up("worker")
+
+    # Then everything, and of what is there one file is cut in half.
+    torn_folder = folder / ".all.zarr.unfinished"
 
     def kill_all() -> bool:
-        if journal_lines(unfinished) < 3:
+        if together:
+            kill_worker("all")
+        if not done("all", 0.5):
             return False
         for one in reversed(tree(run.root)):
             one.send_signal(signal.SIGKILL)
         return True
 
-    run = Watched([source, str(names["all"]), *more])
-    first = run.finished(kill_all)
-    found["all"] = {**first, "there_after_the_kill": names["all"].exists()}
-    found["units_before_the_kill"] = journal_lines(unfinished)
-    # A block that was torn: its line is in the journal, and half of a file is gone.
-    shards = sorted((unfinished / "image" / "s0").rglob("c/*/*"))
+    run = Watched([source, str(paths["all"]), *more])
+    ended = run.finished(kill_all)
+    found["all"] = {
+        **ended,
+        "workers_killed_before": len(killed) if together else 0,
+        "there_after_the_kill": paths["all"].exists(),
+    }
+    found["units_before_the_kill"] = journal_lines(torn_folder)
+    shards = sorted((torn_folder / "image" / "s0" / "c").rglob("*"))
     torn = next(path for path in shards if path.is_file())
     torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
-    found["resumed"] = Watched([source, str(names["all"]), *more, "--resume"]).finished()
-    sums = {name: checksum(path) if path.exists() else None for name, path in names.items()}
+    found["resumed"] = Watched([source, str(paths["all"]), *more, "--resume"]).finished()
+    sum_up("all")
     found["checksums"] = sums
     found["identical"] = len(set(sums.values())) == 1 and None not in sums.values()
     return found
 
 
+def throughput(run: dict[str, Any], rows: list[dict[str, float]], pixels: int) -> dict[str, Any]:
+    """Return the throughput of a job divided by that of the engine in memory, in two ways.
+
+    By the wall clock, and by processor time, which is what it would be on processors that nobody
+    else uses if nothing ever waited.
+    """
+    found = {}
+    for name, key in (("wall", "seconds"), ("processor", "processor_seconds")):
+        own = {"wall": "wall_nanoseconds_per_pixel", "processor": "nanoseconds_per_pixel"}[name]
+        each = 1e9 * run[key] / pixels
+        alone = float(np.mean([row[own] for row in rows]))
+        found[name] = {
+            "job_nanoseconds_per_pixel": round(each, 1),
+            "in_memory_nanoseconds_per_pixel": round(alone, 1),
+            "ratio": round(alone / each, 3),
+        }
+    return found
+
+
 def scaling(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compare one and two workers."""
+    """Compare one and two workers, by turns."""
     folder = Path(arguments.target)
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"what": "scaling"}
-    for workers in (1, 2):
-        target = folder / f"scaling{workers}.zarr"
-        shutil.rmtree(target, ignore_errors=True)
-        more = options(arguments, "--workers", str(workers), "--sigma", "400")
-        command = [arguments.source, str(target), *more, "--data-range", "20000"]
-        found[str(workers)] = Watched(command).finished()
-    found["speedup"] = found["1"]["seconds"] / found["2"]["seconds"]
+    found: dict[str, Any] = {"what": "scaling", **about(arguments.source, arguments)}
+    runs: dict[int, list[dict[str, Any]]] = {1: [], 2: []}
+    target = folder / "scaling.zarr"
+    for _ in range(arguments.repeats):
+        for workers, done in runs.items():
+            shutil.rmtree(target, ignore_errors=True)
+            arguments.workers = workers
+            done.append(Watched([arguments.source, str(target), *options(arguments)]).finished())
+    shutil.rmtree(target, ignore_errors=True)
+    found["runs"] = runs
+    fastest = {n: min(run["seconds"] for run in done) for n, done in runs.items()}
+    found["speedup"] = round(fastest[1] / fastest[2], 3)
     return found
+
+
+def parts(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the processor time of what is done with a block of an image, in this process."""
+    from integrodiff.blocks.job import large_file
+    from integrodiff.blocks.region import BlockDenoiser, resolved_for
+    from integrodiff.io.formats.ome_zarr import BlockWriter, open_blocks
+    from integrodiff.io.windows import open_windows
+
+    folder = Path(arguments.target)
+    folder.mkdir(parents=True)
+    rows: list[dict[str, Any]] = []
+    with open_windows(arguments.source) as reader:
+        side, image = arguments.side, large_file(reader)
+        place = (slice(side, 2 * side),) * len(image.layout.shape)
+        denoiser = Denoiser(
+            SIGMA,
+            data_range=DATA_RANGE,
+            axes=image.layout.axes,
+            model=arguments.model,
+            threads=1,
+        )
+        work = BlockDenoiser(image=image, denoiser=denoiser, resolved=resolved_for(denoiser, image))
+        halo = max(work.halo)
+        around = tuple(slice(part.start - halo, part.stop + halo) for part in place)
+        BlockWriter(folder / "image", reader.header).close()
+        output = open_blocks(folder / "image", reader.header)
+        pixels = image.window(place)
+
+        def timed(name: str, act: Callable[[], Any]) -> Any:
+            before = resource.getrusage(resource.RUSAGE_SELF)
+            result = act()
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            user = 1e9 * (after.ru_utime - before.ru_utime) / pixels.size
+            system = 1e9 * (after.ru_stime - before.ru_stime) / pixels.size
+            rows.append({"part": name, "user": round(user, 1), "system": round(system, 1)})
+            return result
+
+        for _ in range(arguments.repeats):
+            timed("in memory", lambda: denoiser(pixels))
+            timed("read with halo", lambda: image.window(around))
+            result = timed("read and denoise with halo", lambda: work.denoised(place))
+            timed("write", partial(output.write, place, result))
+            timed("hash", lambda: output.digest(0, place, durable=True))
+        smaller = tuple(slice(part.start // 2, part.stop // 2) for part in place)
+        timed("next smaller resolution", lambda: output.write_smaller(1, smaller))
+    shutil.rmtree(folder)
+    return {
+        "what": "parts",
+        "side": arguments.side,
+        "model": arguments.model,
+        "allocator": os.environ.get("MALLOC_TRIM_THRESHOLD_"),
+        "nanoseconds_per_pixel": rows,
+    }
 
 
 def nothing(number: int) -> int:
@@ -279,17 +441,19 @@ def main() -> None:
     shared.add_argument("--model", default="iad-fast")
     shared.add_argument("--max-memory", default="3G")
     commands = parser.add_subparsers(required=True)
-    for name, function in (("job", job), ("kill", kill), ("scaling", scaling)):
-        one = commands.add_parser(name, parents=[shared])
-        one.add_argument("source")
+    sample = argparse.ArgumentParser(add_help=False)
+    sample.add_argument("source")
+    sample.add_argument("--side", type=int, default=4096, help="of the part in memory")
+    sample.add_argument("--repeats", type=int, default=3)
+    functions = {"large": large, "job": job, "scaling": scaling, "parts": parts}
+    for name, function in functions.items():
+        one = commands.add_parser(name, parents=[shared, sample])
         one.add_argument("target")
         one.add_argument("--workers", type=int, default=2)
         one.add_argument("--resume", action="store_true")
+        one.add_argument("--kills", choices=["apart", "together", "none"], default="apart")
         one.set_defaults(function=function)
-    one = commands.add_parser("in-memory", parents=[shared])
-    one.add_argument("source")
-    one.add_argument("--side", type=int, default=4096)
-    one.add_argument("--repeats", type=int, default=3)
+    one = commands.add_parser("in-memory", parents=[shared, sample])
     one.set_defaults(function=in_memory)
     one = commands.add_parser("scheduler", parents=[shared])
     one.add_argument("--tasks", type=int, nargs="*", default=[1000, 10000])

@@ -30,7 +30,6 @@ from PIL import Image
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL)
 SOME_FAILED = 5
-SECONDS_TO_END = 60
 RECORDS = ".integrodiff"
 
 
@@ -174,14 +173,14 @@ def wait_until(moment: float, wanted: int, target: Path, process: subprocess.Pop
 
 
 def check_killed(
-    process: subprocess.Popen[bytes], number: signal.Signals, target: Path
+    process: subprocess.Popen[bytes], number: signal.Signals, target: Path, patience: float
 ) -> list[str]:
     """Return what is wrong after a kill."""
     findings = []
-    code = process.wait(SECONDS_TO_END)
+    code = process.wait(patience)
     if code not in (128 + number, -number, SOME_FAILED):
         findings.append(f"{number.name} ended with the exit code {code}")
-    end = time.perf_counter() + SECONDS_TO_END
+    end = time.perf_counter() + patience
     while (left := members(process.pid)) and time.perf_counter() < end:
         time.sleep(0.01)
     if left:
@@ -203,6 +202,7 @@ def torture(
     bad: list[tuple[str, int]],
     seconds: float,
     jobs: int,
+    patience: float,
 ) -> tuple[int, list[str]]:
     """Kill and resume one batch; return how many kills came in time, and what is wrong."""
     rng = np.random.default_rng(int(number))
@@ -220,7 +220,7 @@ def torture(
         )
         time.sleep(rng.uniform(0, 0.02))
         kill(process, number)
-        findings += check_killed(process, number, target)
+        findings += check_killed(process, number, target, patience)
         if process.returncode != SOME_FAILED:
             hits += 1
         elif target.is_dir():  # it was done before; begin anew
@@ -246,6 +246,9 @@ def main() -> None:
     parser.add_argument("--hostile", type=int, default=50, help="how many of them mean harm")
     parser.add_argument("--kills", type=int, default=20, help="number of kills by each signal")
     parser.add_argument("--jobs", type=int, default=2, help="files at the same time")
+    parser.add_argument(
+        "--patience", type=float, default=60, help="seconds that a killed batch has to end"
+    )
     parser.add_argument("--signal", action="append", help="such as SIGTERM; by default all four")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -265,7 +268,15 @@ def main() -> None:
         wanted = arguments.signal or [number.name for number in SIGNALS]
         for number in (number for number in SIGNALS if number.name in wanted):
             hits, found = torture(
-                number, arguments.kills, source, folder, expected, bad, seconds, arguments.jobs
+                number,
+                arguments.kills,
+                source,
+                folder,
+                expected,
+                bad,
+                seconds,
+                arguments.jobs,
+                arguments.patience,
             )
             findings += found
             print(f"{number.name}: killed {hits} times, {len(found)} findings", flush=True)

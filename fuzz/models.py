@@ -5,8 +5,8 @@
 A damaged file must be refused with a ModelFileError, or be a model whose process at a noise level
 is refused with a ValueError or denoises a small image to finite values. Anything else is a finding:
 another exception, values that are not finite, a message over 2,000 characters, more than five
-seconds of processor time or a minute on the clock for one file, or more than a gigabyte of memory
-in all. Case N of a seed is the same in every run.
+seconds of processor time or ten minutes on the clock for one file (a busy machine may be slow), or
+more than a gigabyte of memory in all. Case N of a seed is the same in every run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from integrodiff.errors import NoiseLevelWarning
 from integrodiff.models import model_from_json
 from integrodiff.models.files import RESEARCH_MODELS
 
-SECONDS = 5
+SECONDS, SECONDS_ON_THE_CLOCK = 5, 600
 MEMORY = 2**30
 LONGEST_MESSAGE = 2000
 SIGMAS = (1.0, 25.0, 100.0)
@@ -157,7 +157,9 @@ class TooSlowError(Exception):
 
 
 def _stop(signal_number: int, frame: object) -> None:
-    raise TooSlowError(f"more than {12 * SECONDS} s on the clock")
+    if signal_number == signal.SIGPROF:
+        raise TooSlowError(f"more than {SECONDS} s of processor time")
+    raise TooSlowError(f"more than {SECONDS_ON_THE_CLOCK} s on the clock")
 
 
 def outcome(text: str) -> str:
@@ -197,6 +199,7 @@ def run(count: int, seed: int, first: int = 0) -> int:
     slowest = 0.0
     names = list(TEXTS)
     signal.signal(signal.SIGALRM, _stop)
+    signal.signal(signal.SIGPROF, _stop)
     warnings.simplefilter("error")
     for kind in (StepSizeWarning, NoiseLevelWarning):
         warnings.simplefilter("ignore", kind)
@@ -204,11 +207,10 @@ def run(count: int, seed: int, first: int = 0) -> int:
         rng = np.random.default_rng((seed, case))
         text = damaged(names[case % len(names)], rng)
         begun = time.process_time()
-        signal.setitimer(signal.ITIMER_REAL, 12 * SECONDS)  # a busy machine may be slow
+        signal.setitimer(signal.ITIMER_REAL, SECONDS_ON_THE_CLOCK)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             counts[outcome(text)] += 1
-            if time.process_time() - begun > SECONDS:
-                raise TooSlowError(f"{time.process_time() - begun:.1f} s of processor time")
         except Exception as error:
             findings += 1
             counts[f"FINDING: {type(error).__name__}"] += 1
@@ -216,6 +218,7 @@ def run(count: int, seed: int, first: int = 0) -> int:
             print(f"case {case}: {error!r:.300} ({where.filename}:{where.lineno})")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         slowest = max(slowest, time.process_time() - begun)
         if (case + 1) % 1000 == 0:
             print(f"{case + 1 - first} files, {findings} findings so far", flush=True)

@@ -17,6 +17,11 @@ const COMPRESSIONS = {
 };
 // Resolution and its unit, which the result has in common with the image.
 const KEPT = [282, 283, 296];
+// Tags with a value for each strip or tile, and those with a few values; others are not looked at.
+const LONG = new Set([273, 279, 324, 325]);
+const SHORT = new Set([254, 256, 257, 258, 259, 262, 277, 278, 284, 317, 322, 323, 339, ...KEPT]);
+const MOST_BLOCKS = 1 << 22;
+const MOST_VALUES = 16;
 
 export const isTiff = (bytes) =>
   (bytes[0] === 0x49 && bytes[1] === 0x49 && (bytes[2] === 42 || bytes[2] === 43)) ||
@@ -35,11 +40,11 @@ function tagsOf(view, offset, little) {
       view.getUint32(at + 4, little),
     ];
     const size = SIZES[type];
-    if (!size) continue;
+    if (!size || !(LONG.has(tag) || SHORT.has(tag))) continue;
     const place = size * number <= 4 ? at + 8 : view.getUint32(at + 8, little);
     if (place + size * number > view.byteLength) throw new FileError("it ends too early");
     const values = [];
-    const most = Math.min(number, 1 << 22);
+    const most = Math.min(number, LONG.has(tag) ? MOST_BLOCKS : MOST_VALUES);
     for (let n = 0; n < most; n += 1) {
       const where = place + n * size;
       if (type === 3) values.push(view.getUint16(where, little));
@@ -203,6 +208,7 @@ export async function readTiff(bytes, checkSize) {
     ? [one(322, 0), one(323, 0)]
     : [width, Math.min(one(278, height), height)];
   if (!blockWidth || !blockHeight) throw new FileError("its header is damaged");
+  checkSize(blockWidth, blockHeight);
   const offsets = tags.get(tiled ? 324 : 273) ?? [];
   const counts = tags.get(tiled ? 325 : 279) ?? [];
   const [across, down] = [Math.ceil(width / blockWidth), Math.ceil(height / blockHeight)];

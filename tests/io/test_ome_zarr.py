@@ -16,6 +16,7 @@ from zarr.storage import LocalStore
 from integrodiff.io import create_image, open_image, read_image, write_image
 from integrodiff.io.formats import zarr_slabs
 from integrodiff.io.formats.pyramid import as_dtype, interval_edges, local_mean, nearest
+from integrodiff.io.formats.zarr_pyramid import reduced
 
 pytestmark = pytest.mark.slow
 
@@ -230,6 +231,29 @@ def test_means_over_parts_of_pixels() -> None:
     assert np.isfinite(local_mean(row, 1, np.array([0.0, 2, 4, 5]))).tolist() == [
         [True, True, False]
     ]
+
+
+@pytest.mark.parametrize("by_mean", [True, False])
+@pytest.mark.parametrize("shape", [(900, 601), (24, 41, 130)])
+@pytest.mark.parametrize("factor", [2, 3, 2.5])
+def test_levels_are_computed_in_bands(shape: Any, factor: float, by_mean: bool) -> None:
+    """Whole and cut intervals, in one band and in several, are those of single pixels."""
+    values = np.random.default_rng(1).integers(0, 60000, shape).astype(np.uint16)
+    edges = [interval_edges(n, int(n // factor), factor) for n in shape]
+    found = reduced(values, edges, np.dtype(np.uint16), by_mean=by_mean)
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        place = tuple(int(rng.integers(0, n)) for n in found.shape)
+        expected = values.astype(np.float64)
+        for axis, (at, own) in enumerate(zip(place, edges, strict=True)):
+            low, high = own[at : at + 2]
+            pixels = np.arange(shape[axis])
+            weights = np.clip(np.minimum(pixels + 1, high) - np.maximum(pixels, low), 0, None)
+            if not by_mean:
+                weights = pixels == max(np.floor((low + high - 1) / 2), np.floor(low))
+            summed = np.tensordot(weights, expected, (0, axis)) / weights.sum()
+            expected = np.expand_dims(summed, axis)
+        assert abs(float(found[place]) - float(expected.item())) <= 0.5 + 1e-6
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "uint64"])

@@ -182,6 +182,15 @@ def test_damaged_mrc(tmp_path: Path, at: int, value: int, message: str) -> None:
         read_image(tmp_path / "in.mrc")
 
 
+def test_an_extended_header_of_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "in.mrc"
+    write_mrc(path, volume(), nsymbt=2**31 - 1)
+    with path.open("r+b") as stream:
+        stream.truncate(2**32)
+    with pytest.raises(ImageFileError, match="has an extended header of 2147483647 bytes"):
+        read_image(path)
+
+
 def test_mrc_of_floats_and_other_formats(tmp_path: Path) -> None:
     write_mrc(tmp_path / "in.mrc", volume())
     result = run("denoise", tmp_path / "in.mrc", tmp_path / "out.rec", "--float", *SETTINGS)

@@ -65,6 +65,23 @@ def test_workers_have_one_thread_each(client: Any) -> None:
     assert os.getpid() not in {process for process, _ in found}
 
 
+def seconds_at_rest(seconds: float) -> tuple[float, str | None]:
+    before = time.process_time()
+    time.sleep(seconds)
+    return time.process_time() - before, os.environ.get("MALLOC_TRIM_THRESHOLD_")
+
+
+def test_workers_rest_and_keep_their_memory() -> None:
+    """Dask would have its workers look around 50 times a second, and give all memory back."""
+    with local_cluster(1, threads=3) as client:
+        ((_, threads),) = set(on_workers(client, environment, range(3)))
+        assert threads == "3"
+        list(on_workers(client, seconds_at_rest, [1.0]))  # what it does first
+        ((busy, trims),) = on_workers(client, seconds_at_rest, [5.0])
+    assert trims is None
+    assert busy < 0.05
+
+
 def test_errors_arrive(client: Any) -> None:
     with pytest.raises(ValueError, match="number three"):
         list(on_workers(client, failing, range(8)))

@@ -1,6 +1,7 @@
 """A file in blocks, from disk to disk: what is computed, where it goes, and what is done.
 
-A job lies in the hidden folder ``.NAME.unfinished`` beside its output until that is complete::
+A job lies in the hidden folder ``.NAME.unfinished`` beside its output until that is complete, with
+a hash in place of a name that is too long::
 
     image/            the output as it grows: an OME-Zarr image, or one array for each block
     job.json          what is computed, so that nothing else is mixed with it
@@ -32,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._atomic import atomic_write, sync_folder
+from integrodiff._text_files import regular_text
 from integrodiff._version import __version__
 from integrodiff.blocks.region import BlockDenoiser, Index
 from integrodiff.blocks.sample import LargeImage
@@ -44,6 +46,15 @@ from integrodiff.validity import Validity
 
 BASE = 250 * 10**6
 """Bytes reserved for what a process takes before it has seen a pixel; 84 to 134 MB were seen."""
+
+LARGEST_DESCRIPTION = 2**20
+"""Bytes of ``job.json``; a real one has about a thousand."""
+
+LARGEST_JOURNAL = 2**31
+"""Bytes of a journal: of some 10^7 blocks."""
+
+_LONGEST_NAME = 240
+"""Bytes of the name of an output that leave room for more; most systems have 255."""
 
 LARGEST = {2: 4096, 3: 512}
 """Largest side of a unit, in images and volumes, unless a shard is larger."""
@@ -323,7 +334,11 @@ class Unfinished:
 
     def __init__(self, target: Path) -> None:
         self.target = Path(os.path.realpath(target))
-        self.folder = self.target.with_name(f".{self.target.name}.unfinished")
+        name = os.fsencode(self.target.name)
+        shown = self.target.name
+        if len(name) > _LONGEST_NAME:
+            shown = hashlib.sha256(name).hexdigest()
+        self.folder = self.target.with_name(f".{shown}.unfinished")
         self.image = self.folder / "image"
         self._journal: Path | None = None
 
@@ -356,12 +371,14 @@ class Unfinished:
     def about(self) -> dict[str, Any]:
         """Return what is computed; raises if the folder is damaged."""
         try:
-            found = json.loads((self.folder / "job.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            found = json.loads(regular_text(self.folder / "job.json", LARGEST_DESCRIPTION))
+        except (OSError, ValueError, RecursionError) as error:
             raise output_refusal(
                 self.target, f"the unfinished job in {self.folder} cannot be read; remove it"
             ) from error
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not all(
+            _are_lengths(found.get(name)) for name in ("unit", "block")
+        ):
             raise output_refusal(
                 self.target, f"the unfinished job in {self.folder} is damaged; remove it"
             )
@@ -371,12 +388,22 @@ class Unfinished:
         """Return the units in all journals, with their hashes; they may have changed since."""
         found: dict[Key, str] = {}
         for path in sorted(self.folder.glob("journal-*.jsonl")):
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                text = regular_text(path, LARGEST_JOURNAL)
+            except FileNotFoundError:
+                continue  # finished by another process
+            except OSError as error:
+                raise output_refusal(
+                    self.target,
+                    f"the journal {path.name} of the unfinished job in {self.folder} cannot be "
+                    "read; remove it, and its blocks are computed again",
+                ) from error
+            for line in text.splitlines():
                 try:
                     level, number, digest = json.loads(line)
                     found[Key(int(level), int(number))] = str(digest)
-                except (TypeError, ValueError):
-                    continue  # cut off in the middle
+                except (TypeError, ValueError, OverflowError, RecursionError):
+                    continue  # cut off in the middle, or damaged
         return found
 
     def record(self, written: Written) -> None:
@@ -421,10 +448,15 @@ class Unfinished:
             os.close(descriptor)
 
 
+def _are_lengths(value: object) -> bool:
+    """Whether a value of a description is a list of positive integers."""
+    return isinstance(value, list) and all(type(item) is int and item > 0 for item in value)
+
+
 def trusted(job: Job, place: Unfinished, run: Run) -> set[Key]:
     """Return the units of the journal whose files are as they were written."""
     done = place.done()
-    known = [key for key in done if key.level < len(job.levels)]
+    known = [key for key in done if 0 <= key.level < len(job.levels)]
     known = [key for key in known if 0 <= key.number < job.levels[key.level]]
     return {found.key for found in run(job.found, known) if found.sha256 == done[found.key]}
 

@@ -16,11 +16,12 @@ def memory_limit(value: object) -> int:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)B?\s*", value, re.IGNORECASE)
         if match:
             found = float(match[1]) * _UNITS[match[2].upper()]
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
         found = value
-    if found < 1:
+    if not 1 <= found < math.inf:
         raise ValueError(
-            f"max_memory must be a number of bytes, or a text such as '2G' or '500M', got {value!r}"
+            "max_memory must be a number of bytes, or a text such as '2G' or '500M', got "
+            f"{value!r:.80}"
         )
     return int(found)
 

@@ -32,8 +32,14 @@ if TYPE_CHECKING:
     from integrodiff.request import ResolvedRequest
 
 
+_MOST_DIGITS = 9
+"""Of the numbers of ``--block``, more than any cluster has processes."""
+
 _EACH = 4
 """Units for each process, if the chunks are small enough."""
+
+_VOLUME_BLOCK = 3 * 10**9
+"""Bytes for each worker that denoises a volume: those of a block of about 512 voxels a side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +89,18 @@ def block_options(
 
     with stopping(ExitCode.USAGE, ValueError):
         limit = None if max_memory is None else memory_limit(max_memory)
+    if scheduler is not None and not scheduler.strip():
+        stop(
+            ExitCode.USAGE,
+            "--scheduler needs the address of a Dask scheduler, such as tcp://10.0.0.1:8786",
+        )
     part = None
     if block is not None:
         first, slash, last = block.partition("/")
         if not (slash and first.isdecimal() and last.isdecimal()):
             stop(ExitCode.USAGE, f"--block must be I/N, such as 3/16, got {block!r}")
+        if max(len(first), len(last)) > _MOST_DIGITS:
+            stop(ExitCode.USAGE, f"--block I/N takes numbers of up to {_MOST_DIGITS} digits")
         part = int(first), int(last)
         if not 1 <= part[0] <= part[1]:
             stop(ExitCode.USAGE, f"--block I/N needs I from 1 to N, got {block!r}")
@@ -152,8 +165,8 @@ def denoise_in_blocks(
         place = Unfinished(target)
         check_output(target, header, overwrite=settings.options.overwrite)
         _refuse_unfinished(place, options)
-        runner = stack.enter_context(_runner(options))
         image = _image(reader, settings)
+        runner = stack.enter_context(_runner(options, volume=image.layout.is_volume))
         with stopping(ExitCode.USAGE, ValueError, ImportError):
             work = _work(image, reader, settings, runner)
         words = derivation_in_words(settings, work.resolved)
@@ -187,10 +200,24 @@ def _refuse_unfinished(place: Unfinished, options: BlockOptions) -> None:
 
 
 class _Runner:
-    """Computes units: in this process, or on the workers of a cluster."""
+    """Computes units: in this process, or on the workers of a cluster.
 
-    def __init__(self, client: Client | None, workers: int, limit: int) -> None:
-        self.client, self.workers, self.limit = client, workers, limit
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        The cluster; by default units are computed in this process.
+    workers : int
+        Number of units that are computed at a time.
+    limit : int
+        Bytes for each of them.
+    threads : int, optional
+        Threads of the engine for each of them; by default those of the settings.
+    """
+
+    def __init__(
+        self, client: Client | None, workers: int, limit: int, threads: int | None = None
+    ) -> None:
+        self.client, self.workers, self.limit, self.threads = client, workers, limit, threads
 
     def __str__(self) -> str:
         if self.client is None:
@@ -207,7 +234,7 @@ class _Runner:
 
 
 @contextmanager
-def _runner(options: BlockOptions) -> Iterator[_Runner]:
+def _runner(options: BlockOptions, *, volume: bool) -> Iterator[_Runner]:
     """Start processes, connect to a cluster, or stay in this process."""
     from integrodiff.blocks.job import BASE
     from integrodiff.blocks.memory import machine_memory
@@ -222,9 +249,10 @@ def _runner(options: BlockOptions) -> Iterator[_Runner]:
             cluster: AbstractContextManager[Client] = connected(options.scheduler)
             client = cluster.__enter__()
         try:
-            workers, least = _workers_of(client)
+            with stopping(ExitCode.USAGE, ValueError):
+                workers, least = _workers_of(client)
             each = (limit or least or 2 * 10**9) - BASE
-            yield _Runner(client, workers, each)
+            yield _Runner(client, workers, each, threads=1)
         finally:
             cluster.__exit__(None, None, None)
         return
@@ -232,7 +260,10 @@ def _runner(options: BlockOptions) -> Iterator[_Runner]:
     workers = options.workers or cpu_count()
     if options.workers is None:
         # Fewer workers, if each would have too little memory for blocks of a useful size.
-        workers = max(1, min(workers, int((total - BASE) // (3 * BASE))))
+        each = _VOLUME_BLOCK if volume else 2 * BASE
+        workers = max(1, min(workers, int((total - BASE) // (each + BASE))))
+    # The halos of small blocks cost most in volumes; few workers with many threads have large ones.
+    threads = max(1, cpu_count() // workers) if volume else 1
     alone = options.part is not None or (options.workers is None and not has_package("distributed"))
     if alone or (workers == 1 and options.workers is None):
         yield _Runner(None, 1, total - BASE)
@@ -240,10 +271,10 @@ def _runner(options: BlockOptions) -> Iterator[_Runner]:
     from integrodiff.blocks.cluster import local_cluster
 
     with stopping(ExitCode.USAGE, ImportError):
-        started = local_cluster(workers)
+        started = local_cluster(workers, threads)
         client = started.__enter__()
     try:
-        yield _Runner(client, workers, (total - BASE) // workers - BASE)
+        yield _Runner(client, workers, (total - BASE) // workers - BASE, threads)
     finally:
         started.__exit__(None, None, None)
 
@@ -280,8 +311,8 @@ def _work(
     from integrodiff.blocks.region import BlockDenoiser, resolved_for
 
     denoiser = settings.denoiser
-    if runner.client is not None:
-        denoiser = denoiser.with_threads(1)
+    if runner.threads is not None:
+        denoiser = denoiser.with_threads(runner.threads)
     resolved: ResolvedRequest = resolved_for(denoiser, image)
     if image.validity.may_exclude(image.dtype):
         shape = image.layout.without_samples.shape
@@ -315,7 +346,7 @@ def _begun(
     if not place.exists:
         sides = _chunks(header, place.target, work.shape)
         unit = unit_size(work, sides, runner.limit, least)
-        sizes = work.sizes_within(runner.limit - _bytes_of_unit(unit, header), unit)
+        sizes = _sizes(work, unit, header, runner.limit)
         about = {
             "identity": identity,
             "noise": work.resolved.noise,
@@ -333,7 +364,17 @@ def _begun(
             "the program have changed; remove that folder to start anew",
         )
     unit, sizes = tuple(about["unit"]), tuple(about["block"])
-    needed = work.bytes_of(sizes) + _bytes_of_unit(unit, header)
+    chunks = _chunks(header, place.target, work.shape)
+    if not len(unit) == len(sizes) == len(chunks) or any(
+        one % chunk for one, chunk in zip(unit, chunks, strict=True)
+    ):
+        raise output_refusal(
+            place.target,
+            f"the unfinished job in {place.folder.name} has blocks that do not fit the output; "
+            "remove that folder to start anew",
+        )
+    result = _bytes_of_unit(unit, header)
+    needed = result + max(work.bytes_of(sizes), result)
     if needed > runner.limit:
         raise ValueError(
             f"the unfinished job in {place.folder.name} has blocks that take "
@@ -353,9 +394,28 @@ def _begun(
     )
 
 
+def _sizes(
+    work: BlockDenoiser, unit: tuple[int, ...], header: ImageHeader, limit: int
+) -> tuple[int, ...]:
+    """Return the sizes of the blocks that a unit is computed in.
+
+    Beside the result of the unit there is first what a block takes, and then the result in
+    compressed form; neither needs more than what is left of the limit.
+    """
+    from integrodiff.blocks.memory import in_words
+
+    result = _bytes_of_unit(unit, header)
+    if 2 * result > limit:
+        raise ValueError(
+            f"max_memory leaves {in_words(max(limit, 0))} for a process, and one shard of the "
+            f"output takes {in_words(2 * result)}; allow more, or take fewer workers"
+        )
+    return work.sizes_within(limit - result, unit)
+
+
 def _bytes_of_unit(unit: tuple[int, ...], header: ImageHeader) -> int:
-    """Return the memory that a unit of the result takes, and once more while it is compressed."""
-    return 2 * math.prod(unit) * header.values_per_pixel * header.dtype.itemsize
+    """Return the memory that a unit of the result takes."""
+    return math.prod(unit) * header.values_per_pixel * header.dtype.itemsize
 
 
 def _chunks(header: ImageHeader, target: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -403,11 +463,12 @@ def _run(
 
     done = trusted(job, place, runner.run)
     own = [Key(0, number) for number in share(job.levels[0], options.part)]
+    keys_of_image = {Key(0, number) for number in range(job.levels[0])}
     with watch(len(own) + sum(job.levels[1:])) as advance:
         _compute(job, place, own, done, runner, advance)
         if options.part is not None:
-            done |= {key for key in place.done() if key.level == 0}
-            if len([key for key in done if key.level == 0]) < job.levels[0]:
+            done |= {key for key in place.done() if key in keys_of_image}
+            if len(keys_of_image & done) < job.levels[0]:
                 return (
                     f"block {options.part[0]} of {options.part[1]} is done; the output "
                     "appears when all are",

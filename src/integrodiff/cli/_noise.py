@@ -135,7 +135,7 @@ class NoiseOptions:
 
     def _sigma(self) -> float | dict[float, float] | str | None:
         """Return the noise level, the levels by their scale, or that a map is asked for."""
-        from integrodiff._checks import nonnegative_number
+        from integrodiff._checks import nonnegative_number, shown
         from integrodiff.noise.levels import given_levels
         from integrodiff.request import MAP
 
@@ -151,7 +151,7 @@ class NoiseOptions:
                 raise
             raise ValueError(
                 f"--sigma must be a number, levels for scales such as 0.5:10,2:25, or map; got "
-                f"{self.sigma!r}"
+                f"{shown(self.sigma)}"
             ) from error
         given_levels(levels)
         return levels

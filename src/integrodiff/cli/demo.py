@@ -27,7 +27,7 @@ def demo(
     engine: Annotated[
         str,
         typer.Option(
-            metavar="auto|numpy|native|torch",
+            metavar="auto|numpy|native|torch|cuda",
             help="Compute backend; auto takes the fastest that is available.",
         ),
     ] = "auto",

@@ -64,7 +64,7 @@ def denoise(
     engine: Annotated[
         str,
         typer.Option(
-            metavar="auto|numpy|native|torch",
+            metavar="auto|numpy|native|torch|cuda",
             help="Compute backend; auto takes the fastest that is available.",
         ),
     ] = "auto",

@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageSequence, UnidentifiedImageError
 
-from integrodiff.io.access import ImageReader, collected, decoding
+from integrodiff.io.access import (
+    ImageReader,
+    collected,
+    decoding,
+    pixel_limit,
+    refuse_missing_bytes,
+)
 from integrodiff.io.registry import Format, format_of_content
 
 _BITMAP = "1"
@@ -49,6 +55,10 @@ def _bitmap(path: Path, form: Format) -> NDArray[np.bool_] | None:
         with picture:
             if picture.mode != _BITMAP:
                 return None
+            # Pages may share their bytes, and each is as large as the limit allows.
+            pixels = picture.width * picture.height * getattr(picture, "n_frames", 1)
+            if pixels > pixel_limit():
+                refuse_missing_bytes(path, pixels, path.stat().st_size, compressed=True)
             pages = [np.array(page, np.bool_) for page in ImageSequence.Iterator(picture)]
         return pages[0] if len(pages) == 1 else np.stack(pages)
 

@@ -28,6 +28,12 @@ Contents: TypeAlias = dict[str, Any]
 _SCHEMA, _VERSION = "integrodiff-record", 1
 _CHUNK = 1 << 20
 
+_LARGEST_RECORD = 1 << 20
+"""Bytes of a record; real ones have about a thousand."""
+
+_MOST_NAMED, _LONGEST_NAME = 5, 40
+"""Number of options that a message names, and characters of each; a record may say anything."""
+
 
 def contents(path: Path) -> Contents:
     """Return length and hash of a file, or of a folder with the names of the files in it.
@@ -154,10 +160,10 @@ def stale_reason(path: Path, source: Contents, target: Path, options: dict[str, 
     options : dict
         The options as they are now.
     """
+    from integrodiff._text_files import regular_text
+
     try:
-        if path.exists() and not path.is_file():
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(regular_text(path, _LARGEST_RECORD))
     except FileNotFoundError:
         return "there is no record that a batch made it"
     except (OSError, ValueError, RecursionError):
@@ -172,7 +178,9 @@ def stale_reason(path: Path, source: Contents, target: Path, options: dict[str, 
     names = {**options, **made}
     changed = [name.replace("_", " ") for name in names if made.get(name) != options.get(name)]
     if changed:
-        return f"it was made with other options: {', '.join(changed)}"
+        told = [name[:_LONGEST_NAME] for name in changed[:_MOST_NAMED]]
+        more = ", ..." if len(changed) > _MOST_NAMED else ""
+        return f"it was made with other options: {', '.join(told)}{more}"
     if record.get("output") != contents(target):
         return "it has changed since it was made"
     return None

@@ -37,6 +37,9 @@ _BYTES_OF_IMOD = 1146047817
 
 _STAMP, _FLAGS = slice(152, 156), slice(156, 160)
 _DTYPES = ("int8", "int16", "uint16", "float16", "float32")
+_LONGEST_EXTENSION = 2**28
+"""Bytes of an extended header, which is copied as a whole: a kilobyte for each of 10^5 sections."""
+
 _RIGHT = 1e-3
 """Degrees from a right angle that are rounding."""
 
@@ -77,6 +80,12 @@ class Reader(ImageReader):
         self._offset = HEADER_DTYPE.itemsize + length
         needed = self._offset + nz * ny * nx * self._stored.itemsize
         refuse_missing_bytes(self.path, needed, there, compressed=False)
+        if length > _LONGEST_EXTENSION:
+            raise refusal(
+                self.path,
+                f"has an extended header of {length} bytes, and up to {_LONGEST_EXTENSION} are "
+                "copied; save it without",
+            )
         axes, shape = self._layout(header, (nz, ny, nx))
         return ImageHeader(
             shape=shape,

@@ -36,6 +36,12 @@ def interval_edges(larger: int, smaller: int, factor: float | None) -> Edges:
 
 def local_mean(values: NDArray[Any], axis: int, edges: Edges) -> NDArray[np.float64]:
     """Return the means over intervals of an axis, weighted where these cut through pixels."""
+    count, width = len(edges) - 1, int(edges[1] - edges[0])
+    if np.array_equal(edges, np.arange(count + 1) * width):
+        # Of whole pixels, as in most images: the same sums without a copy of the pixels.
+        before = (slice(None),) * axis
+        parts = (values[(*before, slice(tap, count * width, width))] for tap in range(width))
+        return np.asarray(sum(np.float64(1 / width) * part for part in parts), np.float64)
     first = np.floor(edges[:-1]).astype(int)
     last = np.ceil(edges[1:]).astype(int) - 1
     shape = [-1 if number == axis else 1 for number in range(values.ndim)]

@@ -10,6 +10,7 @@ from math import ceil
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from integrodiff.io.formats.pyramid import Edges, as_dtype, local_mean, nearest
 from integrodiff.io.formats.zarr_slabs import blocks
@@ -46,11 +47,32 @@ def write_level_block(
         begin, end = int(own[0]), ceil(own[-1])
         covered.append(slice(begin, end))
         inside.append(own - begin)
-    values = np.asarray(source[tuple(covered)])
-    for axis, own in enumerate(inside):
-        if len(own) - 1 < values.shape[axis]:
-            values = (local_mean if by_mean else nearest)(values, axis, own)
-    target[block] = as_dtype(values, target.dtype)
+    target[block] = reduced(
+        np.asarray(source[tuple(covered)]), inside, target.dtype, by_mean=by_mean
+    )
+
+
+_BAND = 2**18
+"""Pixels of the larger level that are averaged at a time, so that they stay in a cache."""
+
+
+def reduced(
+    values: NDArray[Any], edges: Sequence[Edges], dtype: np.dtype[Any], *, by_mean: bool
+) -> NDArray[Any]:
+    """Return an array reduced to intervals of all axes, computed in bands of the first one."""
+    result = np.empty([len(own) - 1 for own in edges], dtype)
+    first, *others = edges
+    rows = max(1, _BAND * len(result) // max(1, values.size))
+    method = local_mean if by_mean else nearest
+    for start in range(0, len(result), rows):
+        own = first[start : start + rows + 1]
+        begin = int(own[0])
+        band = values[begin : ceil(own[-1])]
+        for axis, of_axis in enumerate((own - begin, *others)):
+            if len(of_axis) - 1 < band.shape[axis]:
+                band = method(band, axis, of_axis)
+        result[start : start + rows] = as_dtype(band, dtype)
+    return result
 
 
 def level_blocks(source: Any, target: Any, edges: Sequence[Edges]) -> Iterator[tuple[slice, ...]]:
