@@ -15,14 +15,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._default_model import DEFAULT_MODEL
-from integrodiff.arrays import ArrayImage, array_image, axes_of
+from integrodiff.arrays import ArrayImage, array_image, image_on_device
 from integrodiff.blocks.grid import Block, blocks_within, halo
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
-from integrodiff.engines import Process, get_engine, get_engine_for
-from integrodiff.errors import VolumeModelWarning
+from integrodiff.engines import Engine, Process, get_engine, get_engine_for, get_gpu_engine
+from integrodiff.errors import EngineUnavailableError, VolumeModelWarning
+from integrodiff.install import install_hint
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
+from integrodiff.namespaces import (
+    Array,
+    are_same_memory,
+    device_of,
+    dtype_of,
+    is_numpy,
+    is_on_gpu,
+    library_of,
+    moved,
+    namespace,
+    opened_by_dlpack,
+    returned_as,
+    share_memory,
+)
 from integrodiff.noise.maps import NoiseMap
 from integrodiff.pipeline import Pipeline, Processes, StepCallback, volume_bytes
 from integrodiff.request import (
@@ -36,16 +51,11 @@ from integrodiff.request import (
     computing_dtype,
     resolve,
 )
-from integrodiff.tensors import (
-    denoised_tensor,
-    dtype_name,
-    has_numpy_dtype,
-    is_tensor,
-    shares,
-    stays,
-    tensor_source,
-)
+from integrodiff.stages import Evolution
 from integrodiff.validity import Mask
+
+_NUMPY = np.empty(0)
+"""Stands for images that NumPy holds."""
 
 
 def denoise(
@@ -77,7 +87,8 @@ def denoise(
         Grey image (rows, columns), or an image with further axes that ``axes`` or
         ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
         invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
-        Pillow image or ``xarray.DataArray`` comes back as one; the latter two know their axes.
+        CuPy array, Pillow image or ``xarray.DataArray`` comes back as one; the latter two know
+        their axes. Arrays on a GPU are denoised there; see ``docs/torch.md``.
     sigma : float, sequence of float, array, mapping or "map", optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image, for volumes
@@ -149,7 +160,7 @@ def denoise(
         neither valid ones nor what is estimated. A pixel is invalid if one of its samples is.
     out : ndarray, optional
         Array for the result, with the shape of the image and the dtype of the result. It may be
-        the image itself. For a PyTorch tensor it may be a tensor on the same device.
+        the image itself. For a PyTorch tensor or a CuPy array it is one on the same device.
     callback : callable, optional
         Called with a :class:`integrodiff.Step` after each step. ``step.number`` of
         ``step.total`` are done, over all planes and, in colour, first luminance and then colour
@@ -282,8 +293,10 @@ class Denoiser:
         self.asked_for = engine
         self._model_name = model if isinstance(model, str) else None
         self._axes, self._channel_axis = axes, channel_axis
-        self._prepared: dict[Level, Process] = {}
+        self._prepared: dict[tuple[_Place, Level], Process] = {}
         self._masked: dict[_MaskedKey, Process] = {}
+        self._masked_on_device: list[_MaskedOnDevice] = []
+        self._requests: dict[_Place, Request] = {}
 
     def __call__(
         self,
@@ -294,36 +307,72 @@ class Denoiser:
         callback: StepCallback | None = None,
     ) -> NDArray[Any]:
         """Denoise one image; ``mask``, ``out`` and ``callback`` are as in :func:`denoise`."""
-        if is_tensor(image) and (out is None or is_tensor(out)) and has_numpy_dtype(image):
-            return self._tensor(image, mask, out, callback)  # type: ignore[no-any-return]
+        if not is_numpy(image) and hasattr(image, "__dlpack__"):
+            engine = self._engine_where_it_is(image)
+            if engine is not None:
+                return self._on_device(image, engine, mask, out, callback)  # type: ignore[no-any-return]
+            if library_of(image) == library_of(out) == "torch":
+                return self._tensor_by_numpy(image, mask, out, callback)  # type: ignore[no-any-return]
         return self._array(image, mask, out, callback)
 
-    def _tensor(
+    def _tensor_by_numpy(
         self, image: Any, mask: ArrayLike | None, out: Any, callback: StepCallback | None
     ) -> Any:
-        """Denoise a tensor of PyTorch, if possible where it is, into another one."""
-        if out is not None:
-            wanted = self.request.result_dtype(np.dtype(dtype_name(image)))
-            if out.shape != image.shape or dtype_name(out) != wanted or out.device != image.device:
-                raise ValueError(
-                    f"out must have the shape {tuple(image.shape)}, the dtype {wanted} and the "
-                    f"device {image.device} of the result, got {tuple(out.shape)}, "
-                    f"{dtype_name(out)} and {out.device}"
-                )
-        shape = tuple(image.shape)
-        layout = Layout(axes_of(shape, self._axes, self._channel_axis), shape)
-        simple = mask is None and callback is None and self._engine_of_tensors(layout) == "torch"
-        if not simple or not stays(image, self.request, layout):
-            result = self._array(image, mask, None, callback)
-            return result if out is None else out.copy_(result)
-        resolved = resolve(self.request_for(layout), tensor_source(image, layout))
-        target = image.new_empty(image.shape) if out is None or shares(out, image) else out
-        denoised_tensor(image, resolved, self._processes, target)
-        return target if out is None or target is out else out.copy_(target)
+        """Denoise a tensor into another one by an engine that takes NumPy arrays."""
+        _check_out_on_device(out, image, self.request.result_dtype(dtype_of(image)))
+        if is_on_gpu(out):
+            return out.copy_(self._array(image, mask, None, callback))
+        self._array(image, mask, out.detach().numpy(), callback)
+        return out
 
-    def _engine_of_tensors(self, layout: Layout) -> str:
-        """Return the name of the engine that would denoise a tensor."""
-        return self.engine if self.asked_for == "auto" and not layout.is_volume else self.asked_for
+    def _engine_where_it_is(self, image: Any) -> Engine | None:
+        """Return the engine that denoises an array of another library where it is.
+
+        It is None for an array in the memory of the processor, which NumPy can see there as well,
+        unless PyTorch is asked for; and if an engine is asked for that takes NumPy arrays alone.
+        """
+        if is_on_gpu(image):
+            engine = get_gpu_engine(self.asked_for, library=library_of(image))
+            return engine if engine.libraries else None
+        return get_engine("torch") if self.asked_for == "torch" else None
+
+    def _on_device(
+        self, image: Any, engine: Engine, mask: Any, out: Any, callback: StepCallback | None
+    ) -> Any:
+        """Denoise an array of PyTorch, CuPy or another library where it is."""
+        array = opened_by_dlpack(image, engine.libraries)
+        if array is None:
+            raise EngineUnavailableError(
+                f"an array of the type {type(image).__module__}.{type(image).__qualname__} on a "
+                f"GPU needs {' or '.join(engine.libraries)}; {install_hint('torch')}"
+            )
+        array = array.detach() if hasattr(array, "detach") else array
+        source = image_on_device(array, axes=self._axes, channel_axis=self._channel_axis, mask=mask)
+        dtype = self.request.result_dtype(source.dtype)
+        target = None if out is None else _opened_out(out, array, dtype)
+        result = target
+        if target is None or (share_memory(target, array) and not are_same_memory(target, array)):
+            xp = namespace(array)
+            kind = getattr(xp, dtype.name)
+            result = xp.empty(tuple(array.shape), dtype=kind, device=device_of(array))
+        if self.request.has_alpha(source.layout):
+            alpha, source = source.split_last_sample()
+            pixels, transparency = source.layout.split_last_sample(result)
+            self._run_on_device(source, pixels, callback)
+            transparency[...] = alpha
+        else:
+            self._run_on_device(source, result, callback)
+        if out is None:
+            return returned_as(result, image)
+        if target is not None and target is not result:
+            target[...] = result
+        return out
+
+    def _run_on_device(
+        self, source: ArrayImage, result: Array, callback: StepCallback | None
+    ) -> None:
+        """Write the denoised planes to an array of the same axes, of the same library."""
+        self.pipeline(source.looked_through()).run_on_device(source.array, result, callback)
 
     def _array(
         self,
@@ -374,18 +423,33 @@ class Denoiser:
 
     def pipeline(self, source: Source) -> Pipeline:
         """Resolve the request for an array or an open file; return the pipeline for its planes."""
-        request = self.request_for(source.layout).with_map(source)
+        array = source.array if isinstance(source, ArrayImage) else _NUMPY
+        request = self._request_at(array, source.layout).with_map(source)
         resolved = resolve(request, source)
-        return self.pipeline_of(resolved, self._blocks(resolved))
+        return self.pipeline_of(resolved, self._blocks(resolved), array)
 
-    def pipeline_of(self, resolved: ResolvedRequest, blocks: list[Block] | None = None) -> Pipeline:
-        """Return the pipeline for an image whose request has been resolved."""
-        processes: Processes = self._processes
+    def pipeline_of(
+        self, resolved: ResolvedRequest, blocks: list[Block] | None = None, like: Array = _NUMPY
+    ) -> Pipeline:
+        """Return the pipeline for an image, like an array, whose request has been resolved."""
+        place = _place_of(like)
+        processes: Processes = partial(self._processes, place)
         if resolved.request.map_is_estimated:
             # Processes hold the map of their image, and are not used for another one.
-            self._prepared, self._masked = {}, {}
-            processes = partial(self._processes_with_map, resolved.request.map)
-        return Pipeline(resolved, processes, self._masked_processes, blocks)
+            self._prepared, self._masked, self._masked_on_device = {}, {}, []
+            processes = partial(self._processes_with_map, place, resolved.request.map)
+        return Pipeline(resolved, processes, partial(self._masked_processes, place), blocks)
+
+    def _request_at(self, array: Array, layout: Layout) -> Request:
+        """Return the request with its map of noise levels, if there is one, where an image is."""
+        place, request = _place_of(array), self.request_for(layout)
+        if request.map is None:
+            return request
+        if place not in self._requests:
+            levels = moved(self.request.sigma, array, "the map of noise levels")
+            self._requests[place] = replace(self.request, sigma=levels)
+        known = self._requests[place]
+        return known if known.model is request.model else replace(known, model=request.model)
 
     def _blocks(self, resolved: ResolvedRequest) -> list[Block] | None:
         """Return the blocks of a volume that keep the limit of memory; None without a limit."""
@@ -425,6 +489,7 @@ class Denoiser:
         """Return a denoiser with the same settings, and this many threads unless it has some."""
         other = copy(self)
         other._prepared, other._masked = {}, {}
+        other._masked_on_device, other._requests = [], {}
         if self.request.threads is None:
             other.request = replace(self.request, threads=threads)
         return other
@@ -449,31 +514,45 @@ class Denoiser:
             return self.request.model
         return _shipped(VOLUME_MODELS[self._model_name])
 
+    def _engine_at(self, place: _Place, evolution: Evolution, *, masked: bool = False) -> Engine:
+        """Return the engine of an evolution for arrays of a place."""
+        if place.is_on_gpu:
+            library = place.library
+            return get_gpu_engine(self.asked_for, evolution, masked=masked, library=library)
+        return get_engine_for(self.asked_for, evolution, masked=masked)
+
     def _processes(
-        self, levels: tuple[Level, ...], part: NoiseMap | None = None
+        self, place: _Place, levels: tuple[Level, ...], part: NoiseMap | None = None
     ) -> tuple[Process, ...]:
         """Return a process for each noise level; reuse those of the previous image.
 
         ``part`` is the map of noise levels of a part of the image, which is not kept.
         """
         if part is not None:
-            return tuple(self._process(level, part) for level in levels)
+            return tuple(self._process(place, level, part) for level in levels)
         known = self._prepared
-        found = {level: known.get(level) or self._process(level) for level in levels}
+        found = {
+            (place, level): known.get((place, level)) or self._process(place, level)
+            for level in levels
+        }
         self._prepared = found
-        return tuple(found[level] for level in levels)
+        return tuple(found[place, level] for level in levels)
 
     def _processes_with_map(
-        self, noise: NoiseMap | None, levels: tuple[Level, ...], part: NoiseMap | None = None
+        self,
+        place: _Place,
+        noise: NoiseMap | None,
+        levels: tuple[Level, ...],
+        part: NoiseMap | None = None,
     ) -> tuple[Process, ...]:
         """Return a process for each noise level, with the map of one image or of a part of it."""
-        return self._processes(levels, noise if part is None else part)
+        return self._processes(place, levels, noise if part is None else part)
 
-    def _process(self, level: Level, part: NoiseMap | None = None) -> Process:
-        request = self.request
+    def _process(self, place: _Place, level: Level, part: NoiseMap | None = None) -> Process:
+        request = self._requests.get(place, self.request)
         evolution = level.evolution(self._model_for(level))
         levels = request.map if part is None else part
-        return get_engine_for(self.asked_for, evolution).prepare(
+        return self._engine_at(place, evolution).prepare(
             evolution,
             exact=request.exact,
             threads=request.threads,
@@ -481,8 +560,12 @@ class Denoiser:
             noise_span=None if levels is None else levels.span,
         )
 
-    def _masked_processes(self, channel: ResolvedChannel, mask: Mask) -> tuple[Process, ...]:
+    def _masked_processes(
+        self, place: _Place, channel: ResolvedChannel, mask: Mask
+    ) -> tuple[Process, ...]:
         """Return a process for each noise level of a channel; reuse those of the same mask."""
+        if not is_numpy(mask):
+            return self._masked_processes_on_device(place, channel, mask)
         known, levels = self._masked, channel.map
         relative = None if levels is None else levels.relative
         noise = None if relative is None else hashlib.sha256(relative.tobytes()).digest()
@@ -490,22 +573,79 @@ class Denoiser:
         found = {key: process for key, process in known.items() if key.pixels == pixels}
         keys = [_MaskedKey(level, noise, pixels) for level in channel.levels]
         for key in keys:
-            evolution = key.level.evolution(self._model_for(key.level))
-            engine = get_engine_for(self.asked_for, evolution, masked=True)
-            found[key] = known.get(key) or engine.prepare(
-                evolution,
-                exact=self.request.exact,
-                threads=self.request.threads,
-                relative_noise=relative,
-                noise_span=None if levels is None else levels.span,
-                mask=mask,
-            )
+            found[key] = known.get(key) or self._masked_process(place, key.level, levels, mask)
         self._masked = found
         return tuple(found[key] for key in keys)
 
+    def _masked_process(
+        self, place: _Place, level: Level, levels: NoiseMap | None, mask: Mask
+    ) -> Process:
+        evolution = level.evolution(self._model_for(level))
+        return self._engine_at(place, evolution, masked=True).prepare(
+            evolution,
+            exact=self.request.exact,
+            threads=self.request.threads,
+            relative_noise=None if levels is None else levels.relative,
+            noise_span=None if levels is None else levels.span,
+            mask=mask,
+        )
+
+    def _masked_processes_on_device(
+        self, place: _Place, channel: ResolvedChannel, mask: Array
+    ) -> tuple[Process, ...]:
+        """Return the processes for a mask that is not NumPy's; it is compared where it is."""
+        for known in self._masked_on_device:
+            if known.serves(place, channel, mask):
+                return known.processes
+        found = tuple(
+            self._masked_process(place, level, channel.map, mask) for level in channel.levels
+        )
+        kept = _MaskedOnDevice(place, channel.levels, channel.map, mask, found)
+        # Those of the last masks are kept; an image may have a few channels.
+        self._masked_on_device = [*self._masked_on_device[-(_MASKS_KEPT - 1) :], kept]
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
         # Prepared processes hold memory of the engine, which cannot be sent to another process.
-        return {**self.__dict__, "_prepared": {}, "_masked": {}}
+        empty: dict[str, Any] = {"_prepared": {}, "_masked": {}, "_masked_on_device": []}
+        return {**self.__dict__, **empty, "_requests": {}}
+
+
+_MASKS_KEPT = 4
+"""Masks on a device whose processes are kept for the next image."""
+
+
+class _Place(NamedTuple):
+    """Where an image is: its library, and the device of that."""
+
+    library: str | None
+    device: str
+    is_on_gpu: bool
+
+
+def _place_of(array: Array) -> _Place:
+    return _Place(library_of(array), str(device_of(array)), is_on_gpu(array))
+
+
+class _MaskedOnDevice(NamedTuple):
+    """Processes for images with invalid pixels that are not NumPy's, and what they are for."""
+
+    place: _Place
+    levels: tuple[Level, ...]
+    map: NoiseMap | None
+    mask: Array
+    processes: tuple[Process, ...]
+
+    def serves(self, place: _Place, channel: ResolvedChannel, mask: Array) -> bool:
+        """Whether they are those of a channel with a mask."""
+        if (place, channel.levels) != (self.place, self.levels) or mask.shape != self.mask.shape:
+            return False
+        maps = [None if m is None else m.relative for m in (self.map, channel.map)]
+        if (maps[0] is None) != (maps[1] is None):
+            return False
+        if maps[0] is not None and not bool((maps[0] == maps[1]).all()):
+            return False
+        return bool((mask == self.mask).all())
 
 
 class _MaskedKey(NamedTuple):
@@ -543,6 +683,28 @@ def _check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
         )
     if not out.flags.writeable:
         raise ValueError("out is read-only")
+
+
+def _opened_out(out: Any, image: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the array for the result in the library of the image, in its own memory."""
+    if is_numpy(out) or not hasattr(out, "__dlpack__"):
+        raise TypeError(
+            f"out must be an array like the image, {type(image).__module__}."
+            f"{type(image).__qualname__}, got {type(out).__name__}"
+        )
+    target = opened_by_dlpack(out, (str(library_of(image)),))
+    _check_out_on_device(target, image, dtype)
+    return target.detach() if hasattr(target, "detach") else target
+
+
+def _check_out_on_device(out: Array, image: Array, dtype: np.dtype[Any]) -> None:
+    """Refuse an array whose shape, dtype or device is not that of the result."""
+    found = tuple(out.shape), dtype_of(out), str(device_of(out))
+    if found != (tuple(image.shape), dtype, str(device_of(image))):
+        raise ValueError(
+            f"out must have the shape {tuple(image.shape)}, the dtype {dtype} and the device "
+            f"{device_of(image)} of the result, got {found[0]}, {found[1]} and {found[2]}"
+        )
 
 
 def _masked_like(image: np.ma.MaskedArray[Any, Any], result: NDArray[Any]) -> NDArray[Any]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from integrodiff.layout import Layout
+from integrodiff.namespaces import LIBRARIES, Array, dtype_of, moved, opened_by_dlpack
 from integrodiff.units import GreyUnits
-from integrodiff.validity import Validity, plane_masks
+from integrodiff.validity import Validity, all_finite, plane_masks
 
 _KINDS = {"b": "a boolean mask", "c": "complex", "O": "an array of Python objects"}
 
@@ -22,8 +23,8 @@ class ArrayImage:
 
     Attributes
     ----------
-    array : ndarray
-        Integer or real floating point.
+    array : array
+        Integer or real floating point, of NumPy, PyTorch or CuPy.
     layout : Layout
         Its axes.
     validity : Validity
@@ -35,7 +36,7 @@ class ArrayImage:
         The unit of noise levels, that of the values.
     """
 
-    array: NDArray[Any]
+    array: Array
     layout: Layout
     validity: Validity = field(default_factory=Validity)
     distances: Mapping[str, float] = field(default_factory=dict)
@@ -44,17 +45,26 @@ class ArrayImage:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the grey values."""
-        return self.array.dtype
+        return dtype_of(self.array)
 
-    def planes(self) -> Iterator[NDArray[Any]]:
+    def planes(self) -> Iterator[Array]:
         """Iterate over views of all planes, in order."""
         return self.layout.planes(self.array)
 
-    def split_last_sample(self) -> tuple[NDArray[Any], ArrayImage]:
+    def split_last_sample(self) -> tuple[Array, ArrayImage]:
         """Return the last sample of all pixels, and the image without it; both are views."""
         colours, last = self.layout.split_last_sample(self.array)
-        layout = Layout(self.layout.axes, colours.shape)
+        layout = Layout(self.layout.axes, tuple(colours.shape))
         return last, ArrayImage(colours, layout, self.validity, self.distances)
+
+    def looked_through(self) -> ArrayImage:
+        """Return the image, with all values known to be finite if they are.
+
+        On a GPU the host waits for it once then, and not for every plane.
+        """
+        if not all_finite(self.array):
+            return self
+        return replace(self, validity=replace(self.validity, is_finite=True))
 
 
 def array_image(
@@ -92,6 +102,43 @@ def array_image(
     if mask is not None:
         validity = validity.with_mask(plane_masks(np.asarray(mask), layout), "mask")
     return ArrayImage(array, layout, validity)
+
+
+def image_on_device(
+    image: Array, *, axes: str | None, channel_axis: int | None, mask: Any = None
+) -> ArrayImage:
+    """Return an array of PyTorch or CuPy with its axes, as :func:`array_image`.
+
+    A mask that is on the host goes to the device of the image.
+    """
+    check_dtype(dtype_of(image))
+    shape = tuple(image.shape)
+    layout = Layout(axes_of(shape, axes, channel_axis), shape)
+    validity = Validity()
+    if mask is not None:
+        valid = moved(mask, image, "mask")
+        validity = validity.with_mask(plane_masks(valid, layout), "mask")
+    return ArrayImage(image, layout, validity)
+
+
+def opened_image(
+    image: Any, *, axes: str | None, channel_axis: int | None, mask: Any = None
+) -> ArrayImage:
+    """Return an array on a GPU as one of PyTorch or CuPy with its axes, where it is.
+
+    Raises
+    ------
+    TypeError
+        If neither is installed.
+    """
+    array = opened_by_dlpack(image, tuple(LIBRARIES))
+    if array is None:
+        raise TypeError(
+            f"an array of the type {type(image).__module__}.{type(image).__qualname__} on a GPU "
+            "needs PyTorch or CuPy; install one of them, or move it to the host"
+        )
+    array = array.detach() if hasattr(array, "detach") else array
+    return image_on_device(array, axes=axes, channel_axis=channel_axis, mask=mask)
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._checks import one_of
+from integrodiff.namespaces import Array, is_numpy, namespace
 
 Colour: TypeAlias = Literal["auto", "opponent", "joint", "separate"]
 COLOURS = ("auto", "opponent", "joint", "separate")
@@ -77,11 +78,11 @@ class ColourSpace:
     backward: NDArray[np.float64]
     groups: tuple[Group, ...]
 
-    def separated(self, image: FloatImage) -> FloatImage:
+    def separated(self, image: Array) -> Array:
         """Return the new samples; the first axis is that of the samples."""
         return _mixed(self.forward, image)
 
-    def mixed(self, image: FloatImage) -> FloatImage:
+    def mixed(self, image: Array) -> Array:
         """Undo :meth:`separated`."""
         return _mixed(self.backward, image)
 
@@ -159,7 +160,11 @@ def _space(
     return ColourSpace(forward=forward, backward=backward, groups=tuple(groups))
 
 
-def _mixed(matrix: NDArray[np.float64], image: FloatImage) -> FloatImage:
+def _mixed(matrix: NDArray[np.float64], image: Array) -> Array:
     if np.array_equal(matrix, np.eye(len(matrix))):
         return image
-    return np.tensordot(matrix.astype(image.dtype), image, axes=1)
+    if is_numpy(image):
+        return np.tensordot(matrix.astype(image.dtype), image, axes=1)
+    # On a GPU matrix products may be set to a lower precision.
+    rows = [sum(float(weight) * image[n] for n, weight in enumerate(row)) for row in matrix]
+    return namespace(image).stack(rows)

@@ -23,10 +23,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from integrodiff.namespaces import Array, is_numpy, namespace
 
 LETTERS = "TCZYXSQ"
 _PLANE = "YXS"
@@ -185,15 +185,16 @@ class Layout:
         """Return the number of the plane at indices along :attr:`plane_axes`."""
         return int(np.ravel_multi_index(tuple(place), self.plane_grid)) if place else 0
 
-    def split_last_sample(self, array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def split_last_sample(self, array: Array) -> tuple[Array, Array]:
         """Return views of all samples of an array but the last, and of the last."""
-        moved = np.moveaxis(array, self.axes.index("S"), 0)
-        return np.moveaxis(moved[:-1], 0, self.axes.index("S")), moved[-1]
+        place = (slice(None),) * self.axes.index("S")
+        return array[(*place, slice(None, -1))], array[(*place, -1)]
 
-    def planes(self, array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    def planes(self, array: Array) -> Iterator[Array]:
         """Iterate over views of all planes of an array with this layout, in order."""
         order = [i for i, letter in enumerate(self.axes) if letter not in _PLANE]
         order += [self.axes.index(letter) for letter in _PLANE if letter in self.axes]
-        view = np.transpose(array, order)
+        turn = np.transpose if is_numpy(array) else namespace(array).permute_dims
+        view = turn(array, tuple(order))
         for index in np.ndindex(*self.plane_grid):
             yield view[index]

@@ -20,9 +20,20 @@ from numpy.typing import NDArray
 
 from integrodiff.blocks.grid import Block, Region
 from integrodiff.engines import FloatImage, Process, State
+from integrodiff.namespaces import (
+    Array,
+    chosen,
+    dtype_of,
+    in_dtype_of,
+    is_numpy,
+    is_view_of,
+    made_like,
+    namespace,
+    with_samples_first,
+)
 from integrodiff.noise.maps import NoiseMap
 from integrodiff.request import Level, ResolvedChannel, ResolvedRequest, computing_dtype
-from integrodiff.validity import Mask
+from integrodiff.validity import Mask, all_finite
 
 Processes: TypeAlias = Callable[[tuple[Level, ...], NoiseMap | None], tuple[Process, ...]]
 """Function that prepares a process for each noise level on the scale of the model.
@@ -79,6 +90,12 @@ StepCallback: TypeAlias = Callable[[Step], object]
 
 _BAND, _BAND_PIXELS = 64, 2**16
 """Rows that are converted at a time, and pixels if rows are short."""
+
+_BAND_ON_DEVICE = 2**22
+"""Pixels that are stabilised at a time, and back, where an array is not NumPy's."""
+
+_TOGETHER = 2**25
+"""Values of planes that are handed to an engine at a time, where an array is not NumPy's."""
 
 _LARGE = 2**22
 """Bytes of an image from which on the memory of an engine is given back after each use.
@@ -203,6 +220,104 @@ class Pipeline:
             found[n::between] = parts[block.first - block.low : block.last - block.low]
         return found
 
+    def run_on_device(
+        self, image: Array, result: Array, callback: StepCallback | None = None
+    ) -> None:
+        """Denoise an array of PyTorch or CuPy into another one, both where they are.
+
+        Planes, or volumes, of one channel and one mask are handed to the engine together.
+
+        Parameters
+        ----------
+        image, result : array
+            Arrays with the axes of the layout; they may be the same.
+        callback : callable, optional
+            Called after each step. Planes are then denoised one by one.
+        """
+        watcher = None if callback is None else _Watcher(callback, self.steps)
+        layout = self.resolved.layout
+        places = [i for i, letter in enumerate(layout.axes) if letter not in "YXS"]
+        depth = [layout.axes.index("Z")] if self.resolved.volume is not None else []
+        around = [i for i in places if i not in depth]
+        around.sort(key=lambda i: layout.axes[i] != "C")  # channels first
+        numbers = np.arange(layout.plane_count).reshape(layout.plane_grid)
+        numbers = numbers.transpose([places.index(i) for i in (*around, *depth)])
+        numbers = numbers.reshape(layout.channels, -1, self._slices)
+        plane = [layout.axes.index(letter) for letter in "YXS" if letter in layout.axes]
+        source, target = (
+            namespace(array).permute_dims(array, (*around, *depth, *plane))
+            for array in (image, result)
+        )
+        if "C" not in layout.axes:
+            source, target = source[None], target[None]
+        inner = len(depth) + len(plane)
+        items = [_items(source[channel], inner) for channel in range(layout.channels)]
+        work = [
+            (channel, group)
+            for channel in range(layout.channels)
+            for group in self._groups(items[channel], numbers[channel], watcher)
+        ]
+        work.sort(key=lambda found: int(numbers[found[0], found[1].items[0], 0]))
+        for channel, group in work:
+            first = int(numbers[channel, group.items[0], 0])
+            observe = None if watcher is None else partial(watcher.advance, first)
+            found = self._denoised_group(items[channel], channel, group, observe)
+            _write(found, target[channel], group.items, inner)
+
+    @property
+    def _slices(self) -> int:
+        """Planes that are denoised as one."""
+        return self.resolved.layout.slices if self.resolved.volume is not None else 1
+
+    def _groups(
+        self, items: Array, numbers: NDArray[np.int_], watcher: _Watcher | None
+    ) -> list[_Group]:
+        """Return which planes or volumes of a channel are denoised together.
+
+        Parameters
+        ----------
+        items : array
+            ``(item, row, column)`` or ``(item, slice, row, column)``, and samples last.
+        numbers : ndarray
+            Numbers of their planes, (item, slice).
+        watcher : _Watcher, optional
+            Sees planes one by one.
+        """
+        size = prod(items.shape[1:])
+        most = 1 if watcher is not None else max(1, _TOGETHER // size)
+        whole = [n for n in range(len(numbers)) if not self.has_invalid(int(numbers[n, 0]))]
+        groups = [_Group(whole[n : n + most], None) for n in range(0, len(whole), most)]
+        last: _Group | None = None
+        for n in range(len(numbers)):
+            if self.has_invalid(int(numbers[n, 0])):
+                planes = [items[n]] if self.resolved.volume is None else list(items[n])
+                mask = self._mask_of_slices(planes, numbers[n].tolist())
+                has_room = last is not None and len(last.items) < most
+                if last is not None and has_room and _are_alike(last.mask, mask):
+                    last.items.append(n)
+                else:
+                    last = _Group([n], mask)
+                    groups.append(last)
+        return groups
+
+    def _denoised_group(
+        self, items: Array, channel: int, group: _Group, observe: _Observer | None
+    ) -> Array:
+        """Denoise some of the planes or volumes of a channel."""
+        xp, count, first = namespace(items), len(group.items), group.items[0]
+        if group.items == list(range(first, first + count)):
+            chosen = items[first : first + count]
+        else:
+            chosen = xp.stack([items[n] for n in group.items])
+        within_rows = len(self.resolved.layout.plane_shape) - 1
+        tall = xp.reshape(chosen, (-1, *chosen.shape[chosen.ndim - within_rows :]))
+        mask = group.mask
+        if mask is not None and count > 1:
+            mask = xp.concat([mask] * count, axis=0)
+        batch = None if observe is not None else count
+        stations = replace(self._stations[channel], batch=batch)
+        return xp.reshape(self._denoised(tall, mask, stations, observe), chosen.shape)
+
     def has_invalid(self, number: int) -> bool:
         """Whether a plane has invalid pixels, or any slice of the volume that it belongs to."""
         layout, invalid = self.resolved.layout, self.resolved.invalid
@@ -239,7 +354,8 @@ class Pipeline:
         tall = pixels.reshape(-1, *pixels.shape[2:]) if volume else pixels
         tall_mask = mask.reshape(-1, mask.shape[-1]) if mask is not None and volume else mask
         stations = self._stations_at(channel, region, mask)
-        return self._denoised(tall, tall_mask, stations).reshape(pixels.shape)
+        denoised: NDArray[Any] = self._denoised(tall, tall_mask, stations)
+        return denoised.reshape(pixels.shape)
 
     def _stations_at(self, channel: int, region: Region, mask: Mask | None) -> _Stations:
         """Return the maps and processes of a channel for a part of its planes or volumes."""
@@ -259,41 +375,39 @@ class Pipeline:
 
     def _denoised(
         self,
-        plane: NDArray[Any],
+        plane: Array,
         mask: Mask | None,
         stations: _Stations,
         observe: _Observer | None = None,
         count: Callable[[], object] | None = None,
-    ) -> NDArray[Any]:
-        """Denoise a plane, or the slices of a volume below each other."""
+    ) -> Array:
+        """Denoise a plane, or slices of a volume or planes of a batch below each other."""
         dtype = self.resolved.result_dtype
         if mask is not None and not mask.any():
-            return plane.astype(dtype)
+            return plane.astype(dtype) if is_numpy(plane) else in_dtype_of(plane, dtype)
         denoised = stations.denoised(plane, mask, observe, count)
-        if not np.isfinite(denoised).all():
-            largest = np.abs(plane if mask is None else plane[mask]).max()
+        if not all_finite(denoised):
+            largest = float(abs(_working(plane if mask is None else plane[mask])).max())
             raise ValueError(
                 f"the grey values, up to {largest:g}, are too large to "
-                f"compute in {denoised.dtype} with a data range of "
+                f"compute in {dtype_of(denoised)} with a data range of "
                 f"{stations.channel.data_range:g}; check data_range"
             )
         return with_invalid(in_dtype(denoised, dtype), plane, mask)
 
-    def mask_of(self, plane: NDArray[Any], number: int) -> Mask | None:
+    def mask_of(self, plane: Array, number: int) -> Mask | None:
         """Return the mask of a plane; None if all of its pixels are valid."""
         if self.resolved.invalid is None or not self.resolved.invalid.counts[number]:
             return None
         return self.resolved.validity.of(plane, number)
 
-    def _mask_of_slices(
-        self, slices: Sequence[NDArray[Any]], numbers: Sequence[int]
-    ) -> Mask | None:
+    def _mask_of_slices(self, slices: Sequence[Array], numbers: Sequence[int]) -> Mask | None:
         """Return the masks of slices below each other; None if their whole volume is valid."""
         if not self.has_invalid(numbers[0]):
             return None
         pairs = zip(slices, numbers, strict=True)
         masks = [self.mask_of(plane, number) for plane, number in pairs]
-        return _tall_mask(masks, self.resolved.layout.size)
+        return _tall_mask(masks, self.resolved.layout.size, slices[0])
 
     def volume_on_model_scale(
         self, slices: Sequence[NDArray[Any]], numbers: Sequence[int]
@@ -343,6 +457,38 @@ class PreparedVolume(NamedTuple):
 
     groups: list[tuple[FloatImage, Level, Process]]
     mask: Mask | None
+
+
+class _Group(NamedTuple):
+    """Planes or volumes of a channel that are denoised together, by their numbers.
+
+    They have one mask, of slices below each other, or are all valid.
+    """
+
+    items: list[int]
+    mask: Array | None
+
+
+def _are_alike(first: Array, second: Array) -> bool:
+    """Whether two masks are the same."""
+    return bool((first == second).all())
+
+
+def _items(array: Array, inner: int) -> Array:
+    """Return planes or volumes, the last axes of an array, along one axis before them."""
+    return namespace(array).reshape(array, (-1, *array.shape[array.ndim - inner :]))
+
+
+def _write(found: Array, target: Array, numbers: Sequence[int], inner: int) -> None:
+    """Write planes or volumes, the last axes of an array, to the numbers along the others."""
+    flat, count = _items(target, inner), len(numbers)
+    if is_view_of(flat, target) and list(numbers) == list(range(numbers[0], numbers[0] + count)):
+        flat[numbers[0] : numbers[0] + count] = found
+        return
+    lengths = tuple(target.shape[: target.ndim - inner])
+    for n, one in zip(numbers, found, strict=True):
+        place = tuple(int(index) for index in np.unravel_index(n, lengths)) if lengths else ()
+        target[(*place, ...)] = one
 
 
 class _PlaneCounts(NamedTuple):
@@ -442,14 +588,16 @@ class _Watcher:
         self._callback(Step(number=self._done, total=self._total, plane=plane, _image=image))
 
 
-def _tall_mask(masks: Sequence[Mask | None], size: tuple[int, int]) -> Mask:
+def _tall_mask(masks: Sequence[Mask | None], size: tuple[int, int], like: Array) -> Mask:
     """Return the masks of all slices below each other."""
-    return np.concatenate([np.ones(size, np.bool_) if mask is None else mask for mask in masks])
+    valid = made_like(np.ones(size, np.bool_), like)
+    found = [valid if mask is None else mask for mask in masks]
+    return namespace(valid).concat(found, axis=0)  # type: ignore[no-any-return]
 
 
-def _working(plane: NDArray[Any]) -> FloatImage:
+def _working(plane: Array) -> Array:
     """Convert a plane to the dtype of the computation."""
-    return plane.astype(computing_dtype(plane.dtype), copy=False)
+    return in_dtype_of(plane, computing_dtype(dtype_of(plane)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -460,6 +608,7 @@ class _Stations:
     processes: list[Process]
     masked_processes: MaskedProcesses
     height: int  # rows of a plane, or of a slice
+    batch: int | None = None  # planes or volumes that are denoised together, below each other
 
     def steps(self, planes: _PlaneCounts) -> int:
         """Return the number of steps for some planes; those with invalid pixels may take more."""
@@ -474,73 +623,98 @@ class _Stations:
             return None
         return mask.reshape(-1, self.height, mask.shape[1])
 
-    def in_space(self, image: FloatImage) -> FloatImage:
+    def in_space(self, image: Array) -> Array:
         """Return samples ``(sample, row, column)`` as the engine sees them."""
-        if self.channel.volume is None:
-            return image
-        return image.reshape(len(image), -1, self.height, image.shape[2])
+        samples, rows, width = image.shape
+        if self.batch is None:
+            if self.channel.volume is None:
+                return image
+            return image.reshape(samples, -1, self.height, width)
+        depth = () if self.channel.volume is None else (rows // self.batch // self.height,)
+        apart = image.reshape(samples, self.batch, *depth, self.height, width)
+        return namespace(image).moveaxis(apart, 0, 1)
+
+    def _below_each_other(self, image: Array) -> Array:
+        """Undo :meth:`in_space`."""
+        if self.batch is not None:
+            image = namespace(image).moveaxis(image, 1, 0)
+        return image.reshape(image.shape[0], -1, image.shape[-1])
 
     def processes_for(self, mask: Mask | None) -> Sequence[Process]:
         """Return a process for each group of samples."""
         if mask is None:
             return self.processes
+        mask = mask[: mask.shape[0] // (self.batch or 1)]
         volume = self._volume_of(mask)
         return self.masked_processes(self.channel, mask if volume is None else volume)
 
-    def forward(
-        self, plane: NDArray[Any], mask: Mask | None, samples: slice = slice(None)
-    ) -> FloatImage:
+    def forward(self, plane: Array, mask: Mask | None, samples: slice = slice(None)) -> Array:
         """Map a plane to the input of the engine, ``(sample, row, column)``, in new memory.
 
         ``samples`` are those of the colour space that are wanted.
         """
-        channel, dtype = self.channel, computing_dtype(plane.dtype)
-        factors = channel.factors[samples].astype(dtype)[:, None, None]
-        wanted = len(factors)
-        image = np.empty((wanted, *plane.shape[:2]), dtype)
-        for rows in _row_bands(*plane.shape[:2]):
-            band = _working(plane[rows])
-            if mask is not None:
-                band = np.where(_like(mask[rows], band), band, band.dtype.type(0))
-            if channel.photons is not None:
-                band = channel.photons.stabilise(band)
-            if channel.rice is not None:
-                band = channel.rice.stabilise(band, self._levels_of(rows.start, len(band)))
-            separated = channel.space.separated(
-                band[None] if band.ndim == 2 else np.moveaxis(band, -1, 0)
-            )
-            np.multiply(separated[samples], factors, out=image[:, rows])
-        return image
+        channel, dtype = self.channel, computing_dtype(dtype_of(plane))
+        factors = made_like(channel.factors[samples].astype(dtype)[:, None, None], plane)
+        bands = self._bands_of(plane, *plane.shape[:2])
+        if is_numpy(plane):
+            image = np.empty((len(factors), *plane.shape[:2]), dtype)
+            for rows in bands:
+                np.multiply(self._separated(plane, mask, rows, samples), factors, image[:, rows])
+            return image
+        parts = [self._separated(plane, mask, rows, samples) * factors for rows in bands]
+        return parts[0] if len(parts) == 1 else namespace(plane).concat(parts, axis=1)
 
-    def backward(self, image: FloatImage, dimensions: int) -> FloatImage:
+    def _separated(self, plane: Array, mask: Mask | None, rows: slice, samples: slice) -> Array:
+        """Return some rows of a plane, stabilised and in the colour space."""
+        channel, band = self.channel, _working(plane[rows])
+        if mask is not None:
+            xp = namespace(band)
+            band = xp.where(_like(mask[rows], band), band, xp.zeros_like(band))
+        if channel.photons is not None:
+            band = channel.photons.stabilise(band)
+        if channel.rice is not None:
+            band = channel.rice.stabilise(band, self._levels_of(rows.start, len(band)))
+        return channel.space.separated(with_samples_first(band))[samples]
+
+    def _bands_of(self, plane: Array, height: int, width: int) -> list[slice]:
+        """Return the rows that are mapped at a time."""
+        if is_numpy(plane):
+            return list(_row_bands(height, width))
+        if self.channel.photons is None and self.channel.rice is None:
+            return [slice(0, height)]
+        rows = max(1, _BAND_ON_DEVICE // width)
+        return [slice(first, min(first + rows, height)) for first in range(0, height, rows)]
+
+    def backward(self, image: Array, dimensions: int) -> Array:
         """Invert :meth:`forward` in place; ``dimensions`` is 3 for a plane with samples, else 2."""
         channel = self.channel
-        factors = channel.factors.astype(image.dtype)[:, None, None]
-        for rows in _row_bands(*image.shape[1:]):
-            band = np.divide(image[:, rows], factors)
+        factors = made_like(channel.factors.astype(dtype_of(image))[:, None, None], image)
+        for rows in self._bands_of(image, *image.shape[1:]):
+            band = image[:, rows] / factors
             mixed = channel.space.mixed(band)
             if channel.rice is not None:
                 mixed = channel.rice.restore(mixed, self._levels_of(rows.start, mixed.shape[1]))
+            if channel.photons is not None:
+                mixed = channel.photons.restore(mixed)
             image[:, rows] = mixed
-        plane = image[0] if dimensions == 2 else np.moveaxis(image, 0, -1)
-        return plane if channel.photons is None else channel.photons.restore(plane)
+        return image[0] if dimensions == 2 else namespace(image).moveaxis(image, 0, -1)
 
-    def _levels_of(self, first: int, count: int) -> NDArray[np.float64] | None:
+    def _levels_of(self, first: int, count: int) -> Array | None:
         """Return the noise levels of some rows, of a plane or of slices below each other."""
         levels = self.channel.map
         if levels is None or levels.relative is None:
             return None
         tall = levels.relative.reshape(-1, levels.relative.shape[-1])
         numbers = np.arange(first, first + count) % len(tall)
-        return np.asarray(levels.mean * tall[numbers], np.float64)
+        return levels.mean * tall[made_like(numbers, tall)]
 
     def denoised(
         self,
-        plane: NDArray[Any],
+        plane: Array,
         mask: Mask | None,
         observe: _Observer | None,
         count: Callable[[], object] | None = None,
-    ) -> FloatImage:
+    ) -> Array:
         """Denoise a plane, one group of samples after the other; invalid pixels become finite.
 
         Observers see them in the order of the colour space. If there are none, the largest group
@@ -548,7 +722,11 @@ class _Stations:
         """
         processes = self.processes_for(mask)
         if not processes:
-            return _working(plane if mask is None else np.where(_like(mask, plane), plane, 0))
+            working = _working(plane)
+            if mask is None:
+                return working
+            xp = namespace(plane)
+            return xp.where(_like(mask, plane), working, xp.zeros_like(working))
         groups = list(zip(self.channel.space.groups, processes, strict=True))
         if observe is None:
             groups.sort(key=lambda pair: -_length(pair[0].samples))
@@ -567,33 +745,41 @@ class _Stations:
                     if count is not None:
                         count()
                 del current
-            state.read(self.in_space(part))
+            if is_numpy(part):
+                state.read(self.in_space(part))
+            else:
+                part = self._below_each_other(state.image())
             del state
-            if part.nbytes > _LARGE:
+            if is_numpy(part) and part.nbytes > _LARGE:
                 process.release()
             done.append((group.samples, part))
             del part
         return self.backward(self._joined(plane, mask, done), plane.ndim)
 
-    def _joined(self, plane: NDArray[Any], mask: Mask | None, parts: _Parts) -> FloatImage:
+    def _joined(self, plane: Array, mask: Mask | None, parts: _Parts) -> Array:
         """Return an image of these parts; other samples, without noise, are those of the plane."""
         count = 1 if plane.ndim == 2 else plane.shape[-1]
         if sum(_length(samples) for samples, _ in parts) < count:
             image = self.forward(plane, mask)
+        elif len(parts) == 1 and not is_numpy(plane):
+            return parts[0][1]  # new memory
         else:
-            image = np.empty((count, *plane.shape[:2]), parts[0][1].dtype)
+            first = parts[0][1]
+            device = {} if is_numpy(first) else {"device": first.device}
+            shape = (count, *plane.shape[:2])
+            image = namespace(first).empty(shape, dtype=first.dtype, **device)
         for samples, part in parts:
             image[samples] = part
         return image
 
     def _current(
         self,
-        plane: NDArray[Any],
+        plane: Array,
         mask: Mask | None,
         done: _Parts,
         samples: slice,
         state: State,
-    ) -> FloatImage:
+    ) -> Array:
         """Return the plane with the current values of the samples that are being advanced."""
         image = state.image()
         current = image.reshape(len(image), *plane.shape[:2])
@@ -608,14 +794,17 @@ def _steps_of(processes: Sequence[Process]) -> int:
     return sum(process.evolution.steps for process in processes)
 
 
-def _like(mask: Mask, plane: NDArray[Any]) -> Mask:
+def _like(mask: Mask, plane: Array) -> Mask:
     """Return a mask that broadcasts to a plane, which may have samples."""
     return mask if plane.ndim == 2 else mask[..., None]
 
 
-def with_invalid(result: NDArray[Any], plane: NDArray[Any], mask: Mask | None) -> NDArray[Any]:
+def with_invalid(result: Array, plane: Array, mask: Mask | None) -> Array:
     """Return the result, with invalid pixels as they are in the plane."""
     if mask is not None:
+        if not is_numpy(plane):
+            given = in_dtype_of(plane, dtype_of(result))
+            return chosen(_like(mask, plane), result, given)
         np.copyto(result, plane, where=~_like(mask, plane), casting="unsafe")
     return result
 
@@ -625,10 +814,12 @@ def _length(samples: slice) -> int:
     return int(samples.stop - samples.start)
 
 
-def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
+def in_dtype(image: Array, dtype: np.dtype[Any]) -> Array:
     """Convert to the dtype of the result: integers are rounded and clipped, floats clipped."""
-    if dtype == image.dtype:
+    if dtype == dtype_of(image):
         return image
+    if not is_numpy(image):
+        return _in_dtype_on_device(image, dtype)
     result = np.empty(image.shape, dtype)
     if dtype.kind == "f":
         largest = float(np.finfo(dtype).max)
@@ -644,6 +835,23 @@ def in_dtype(image: FloatImage, dtype: np.dtype[Any]) -> NDArray[Any]:
         target[rounded <= float(limits.min)] = limits.min
         target[rounded >= float(limits.max)] = limits.max
     return result
+
+
+def _in_dtype_on_device(image: Array, dtype: np.dtype[Any]) -> Array:
+    """Return :func:`in_dtype` of an array that is not NumPy's."""
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype).max)
+        return in_dtype_of(image.clip(-largest, largest), dtype)
+    limits, rounded = np.iinfo(dtype), image.round()
+    lowest, highest = float(limits.min), float(limits.max)
+    if int(highest) == limits.max:
+        return in_dtype_of(rounded.clip(lowest, highest), dtype)
+    # The largest 64-bit integers have no exact float, so values are compared before the cast.
+    xp = namespace(image)
+    beyond = rounded >= highest
+    inside = xp.where(beyond, xp.zeros_like(rounded), rounded.clip(lowest, None))
+    found = in_dtype_of(inside, dtype)
+    return chosen(beyond, xp.full_like(found, limits.max), found)
 
 
 def _bands(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:

@@ -38,6 +38,16 @@ from integrodiff.errors import NoiseLevelWarning, NoValidPixelsWarning, VolumeMo
 from integrodiff.grey_range import operating_level, stabilised_range, structure_over_noise
 from integrodiff.layout import Layout
 from integrodiff.models import Model
+from integrodiff.namespaces import (
+    Array,
+    dtype_of,
+    in_dtype_of,
+    is_numpy,
+    library_of,
+    made_like,
+    namespace,
+    samples_of,
+)
 from integrodiff.noise.level import (
     ChosenPlanes,
     detector_of,
@@ -89,8 +99,8 @@ _THICK = 2.5
 _DEPENDENT = 1.2
 """Ratio of levels of a sum of samples that are not explained if these are independent."""
 
-_BAND_PIXELS = 2**16
-"""Pixels that are converted at a time."""
+_BAND_PIXELS, _BAND_ON_DEVICE = 2**16, 2**22
+"""Pixels that are converted at a time, on the host and elsewhere."""
 
 
 class Source(Protocol):
@@ -116,7 +126,7 @@ class Source(Protocol):
     def units(self) -> GreyUnits:
         """The unit of what is given and reported, seen from the values of the planes."""
 
-    def planes(self) -> Iterable[NDArray[Any]]:
+    def planes(self) -> Iterable[Array]:
         """Iterate over all planes in order, ``(Y, X)`` or ``(Y, X, S)``; may be called again."""
 
 
@@ -183,8 +193,8 @@ class Request:
             object.__setattr__(self, "levels", given_levels(self.sigma))
         elif np.ndim(self.sigma) in (2, 3):  # type: ignore[arg-type]
             # Levels that are not finite may belong to invalid pixels, which an image decides.
-            levels = np.asarray(self.sigma)
-            finite = np.isfinite(levels)
+            levels = _levels_array(self.sigma)
+            finite = namespace(levels).isfinite(levels)
             object.__setattr__(self, "map", noise_map(levels, None if finite.all() else finite))
         elif np.ndim(self.sigma) == 0:  # type: ignore[arg-type]
             nonnegative_number("sigma", self.sigma)
@@ -219,7 +229,7 @@ class Request:
             mask = source.validity.of(plane, number)
             if mask is None or has_enough_tiles(mask):
                 chosen.take()
-                planes.append(np.array(plane))
+                planes.append(_kept(plane))
                 masks.append(mask)
         if not planes:
             raise ValueError(too_few_tiles())
@@ -718,12 +728,15 @@ class _Survey:
         self._matrix = sample_matrix(self._colour, layout.samples)
         # Where voxels are valid, for a map of a volume.
         self._voxels: Mask | None = None
+        self._has_voxels = False
+        self._volume_shape = (layout.slices, *layout.size)
         if np.ndim(request.sigma) == 3 and not sampled:  # type: ignore[arg-type]
-            self._voxels = np.zeros((layout.slices, *layout.size), np.bool_)
+            self._has_voxels = True
         self.needs_extremes = request.noise != "gaussian"
         self.looks_closer = request.estimates or request.data_range is None
         self._extremes: list[NDArray[Any]] = []
-        self._kept: list[tuple[NDArray[Any], Mask | None]] = []
+        self._kept: list[tuple[Array, Mask | None]] = []
+        self._like: Array | None = None
         self._seen: list[list[_Seen]] = []
         self._originals: list[list[_Seen]] = []
         self._mask: Mask | None = None
@@ -735,17 +748,25 @@ class _Survey:
             request.estimates and request.noise == "gaussian" and volume is None and not sampled
         )
 
-    def look_at(self, plane: NDArray[Any], mask: Mask | None, slice_: int) -> None:
+    def look_at(self, plane: Array, mask: Mask | None, slice_: int) -> None:
         """Record what is needed of a plane, and of some planes noise and structure."""
         self._record(mask)
-        if self._voxels is not None:
+        if self._has_voxels:
+            xp = namespace(plane)
+            if self._voxels is None:
+                device = {} if is_numpy(plane) else {"device": plane.device}
+                self._voxels = xp.zeros(self._volume_shape, dtype=xp.bool, **device)
             self._voxels[slice_] |= True if mask is None else mask
         wanted = self._chosen.wants_next() and self.looks_closer
         if mask is not None and not mask.any():
             return
         if self.needs_extremes:
             values = plane if mask is None else plane[mask]
-            self._extremes.append(np.array([values.min(), values.max()], self._dtype))
+            if not is_numpy(values):  # PyTorch has no extremes of some integers
+                values = in_dtype_of(values, computing_dtype(self._dtype))
+            ends = [values.min(), values.max()]
+            found = ends if is_numpy(values) else [float(end) for end in ends]
+            self._extremes.append(np.array(found, self._dtype))
         # A plane with too few valid pixels is replaced by a later one.
         if wanted and (mask is None or self._is_enough(mask)):
             self._chosen.take()
@@ -780,15 +801,15 @@ class _Survey:
         patches = self._keeps and not self._is_rician
         return has_enough_patches(mask) if patches else has_enough_tiles(mask)
 
-    def _look_closer_at(self, plane: NDArray[Any], mask: Mask | None) -> None:
+    def _look_closer_at(self, plane: Array, mask: Mask | None) -> None:
         """Measure noise and structure of a plane, or keep it until the detector is known."""
         if self._keeps:
-            self._kept.append((np.array(plane), mask))
+            self._kept.append((_kept(plane), mask))
         else:
             self._measure(plane, mask, _known_detector(self._request.noise))
 
     def _measure(
-        self, plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | Rician | None
+        self, plane: Array, mask: Mask | None, photons: PoissonGaussian | Rician | None
     ) -> None:
         """Measure the structure of the new samples of a plane and, if asked for, the noise."""
         estimates = self._request.estimates and not isinstance(photons, PoissonGaussian)
@@ -799,6 +820,7 @@ class _Survey:
                 [seen.measured(row, estimates=True, locates=self._locates) for row in samples]
             )
         locates = self._locates and self._is_identity
+        self._like = plane
         self._seen.append(
             [seen.measured(row, estimates=estimates, locates=locates) for row in self._matrix]
         )
@@ -839,7 +861,8 @@ class _Survey:
     def with_map(self, layout: Layout) -> Request:
         """Take a map of the noise in place of one level; return the request that has it."""
         rows = self._seen if self._is_identity else self._originals
-        levels = map_of_tiles([[seen.tiles for seen in row] for row in rows], layout.size)
+        tiles = [[seen.tiles for seen in row] for row in rows]
+        levels = map_of_tiles(tiles, layout.size, self._like)
         self._request = replace(self._request, sigma=levels, map_is_estimated=True)
         return self._request
 
@@ -907,11 +930,12 @@ class _Survey:
         request = self._request
         if request.map is None or self._sampled:
             return request.map
+        levels = _levels_array(request.sigma)
         if self._voxels is not None and self._union is not None:
-            return noise_map(np.asarray(request.sigma), self._voxels)
+            return noise_map(levels, self._voxels)
         if self._union is None or self._has_whole_planes:
-            return noise_map(np.asarray(request.sigma))
-        return noise_map(np.asarray(request.sigma), self._union)
+            return noise_map(levels)
+        return noise_map(levels, self._union)
 
     def _noise(
         self, given: tuple[NoiseLevels, ...] | None
@@ -981,15 +1005,21 @@ class _Survey:
             return _known_detector(noise)
         # All samples and planes of a channel are assumed to have the same noise.
         offset = noise.offset if isinstance(noise, UnknownDetector) else None
-        images = [
-            (sample, mask)
-            for plane, mask in self._kept
-            for sample in ([plane] if plane.ndim == 2 else np.moveaxis(plane, -1, 0))
-        ]
+        images = [(sample, mask) for plane, mask in self._kept for sample in samples_of(plane)]
         return detector_of(images, offset)
 
 
-def _rician_level(plane: NDArray[Any], mask: Mask | None, zero: float) -> float:
+def _levels_array(levels: Any) -> Array:
+    """Return a map of noise levels as an array, where it is."""
+    return levels if library_of(levels) is not None else np.asarray(levels)
+
+
+def _kept(plane: Array) -> Array:
+    """Return a plane that is read again later; a reader may use the memory of NumPy's again."""
+    return np.array(plane) if is_numpy(plane) else plane
+
+
+def _rician_level(plane: Array, mask: Mask | None, zero: float) -> float:
     """Estimate the level of Rician noise from the flattest parts of a plane."""
     glimpse = glimpse_of(plane, mask)
     tiles = None if glimpse is None else glimpse.measured()
@@ -1013,7 +1043,7 @@ class _View(NamedTuple):
 
     Attributes
     ----------
-    plane : ndarray
+    plane : array
         Its grey values.
     mask : array of bool, optional
         Which of them are valid.
@@ -1023,7 +1053,7 @@ class _View(NamedTuple):
         The pixels that are looked at, stabilised, if any tile is valid.
     """
 
-    plane: NDArray[Any]
+    plane: Array
     mask: Mask | None
     photons: PoissonGaussian | Rician | None
     glimpse: Glimpse | None
@@ -1041,7 +1071,7 @@ class _View(NamedTuple):
             locates &= noise.is_white and not tiles.compressed
             if not locates:
                 return _Seen(noise, tiles.energies, tiles.unit)
-            cells = local_levels(tiles, self.plane.shape[:2])
+            cells = local_levels(tiles, tuple(self.plane.shape[:2]))
             return _Seen(noise, tiles.energies, tiles.unit, cells, tiles)
         return _Seen(noise, *self._overall_variance(weights))
 
@@ -1055,26 +1085,26 @@ class _View(NamedTuple):
         count, total, squares = 0, 0.0, 0.0
         for part in self._values(weights):
             part = (part - lowest) / span
-            count += part.size
+            count += part.shape[0]
             total += float(part.sum())
             squares += float((part * part).sum())
         return np.array([max(squares / count - (total / count) ** 2, 0.0)]), span
 
-    def _values(self, weights: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    def _values(self, weights: NDArray[np.float64]) -> Iterator[Array]:
         """Iterate over the valid pixels in bands of rows."""
-        rows = max(1, _BAND_PIXELS // self.plane.shape[1])
+        pixels = _BAND_PIXELS if is_numpy(self.plane) else _BAND_ON_DEVICE
+        rows = max(1, pixels // self.plane.shape[1])
         for first in range(0, len(self.plane), rows):
             band = self.plane[first : first + rows]
             band = band[..., None] if band.ndim == 2 else band
             valid = None if self.mask is None else self.mask[first : first + rows]
-            pixels = band.reshape(-1, band.shape[-1]) if valid is None else band[valid]
-            if len(pixels):
-                yield _stabilised(pixels, self.photons).astype(np.float64) @ weights
+            values = band.reshape(-1, band.shape[-1]) if valid is None else band[valid]
+            if len(values):
+                values = in_dtype_of(_stabilised(values, self.photons), np.dtype(np.float64))
+                yield values @ made_like(weights, values)
 
 
-def _view_of(
-    plane: NDArray[Any], mask: Mask | None, photons: PoissonGaussian | Rician | None
-) -> _View:
+def _view_of(plane: Array, mask: Mask | None, photons: PoissonGaussian | Rician | None) -> _View:
     """Look at a plane."""
     glimpse = glimpse_of(plane, mask)
     if glimpse is not None:
@@ -1082,11 +1112,11 @@ def _view_of(
     return _View(plane, mask, photons, glimpse)
 
 
-def _stabilised(values: NDArray[Any], photons: PoissonGaussian | Rician | None) -> NDArray[Any]:
+def _stabilised(values: Array, photons: PoissonGaussian | Rician | None) -> Array:
     """Return values whose noise does not depend on the signal, if a detector is given."""
     if photons is None:
         return values
-    return photons.stabilise(values.astype(computing_dtype(values.dtype)))
+    return photons.stabilise(in_dtype_of(values, computing_dtype(dtype_of(values))))
 
 
 def _typical(rows: list[list[_Seen]]) -> list[NoiseLevels]:
@@ -1127,7 +1157,7 @@ def _read(surveys: list[_Survey], source: Source) -> InvalidPixels | None:
     for number, plane in enumerate(source.planes()):
         channel = layout.channel_of(number)
         mask = validity.of(plane, number) if masked else None
-        invalid.append(0 if mask is None else int(mask.size - mask.sum()))
+        invalid.append(0 if mask is None else layout.pixels - int(mask.sum()))
         if mask is not None:
             reasons |= dict.fromkeys(validity.reasons(plane, number))
         slice_ = number // layout.planes_between_slices % layout.slices
@@ -1228,7 +1258,8 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
             f"a map of noise levels needs an image with Y before X, got the axes {layout.axes}; "
             "transpose both"
         )
-    if found.relative.shape == layout.size:
+    shape = tuple(found.relative.shape)
+    if shape == layout.size:
         return
     height, width = layout.size
     slices = f"{layout.slices} slices, " if layout.is_volume else ""
@@ -1238,10 +1269,10 @@ def _check_map(found: NoiseMap | None, layout: Layout) -> None:
                 "a map of noise levels needs a volume with Z before Y and X, got the axes "
                 f"{layout.axes}; transpose both"
             )
-        if found.relative.shape == (layout.slices, height, width):
+        if shape == (layout.slices, height, width):
             return
     raise ValueError(
-        f"the map of noise levels has the shape {found.relative.shape}, and the image has "
+        f"the map of noise levels has the shape {shape}, and the image has "
         f"{slices}{height} rows and {width} columns"
     )
 

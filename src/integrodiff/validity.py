@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.layout import Layout
+from integrodiff.namespaces import Array, dtype_of, is_numpy, namespace
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -79,37 +82,40 @@ class Validity:
         Grey values of invalid pixels.
     words : tuple of str
         What the masks are called.
+    is_finite : bool
+        Whether it is known that no grey value is NaN or infinite.
     """
 
     masks: tuple[Sequence[Mask], ...] = ()
     nodata: tuple[Nodata, ...] = ()
     words: tuple[str, ...] = ()
+    is_finite: bool = False
 
     def depends_on_values(self, dtype: np.dtype[Any]) -> bool:
         """Whether masks of planes of a dtype depend on their grey values."""
-        return dtype.kind == "f" or bool(self.nodata)
+        return (dtype.kind == "f" and not self.is_finite) or bool(self.nodata)
 
     def may_exclude(self, dtype: np.dtype[Any]) -> bool:
         """Whether there may be invalid pixels in an image of a dtype."""
         return bool(self.masks) or self.depends_on_values(dtype)
 
-    def of(self, plane: NDArray[Any], number: int = 0) -> Mask | None:
+    def of(self, plane: Array, number: int = 0) -> Mask | None:
         """Return the mask of a plane, ``(Y, X)`` or ``(Y, X, S)``; None if all pixels are valid."""
         parts = [masks[number] for masks in self.masks]
         parts += [~_any_sample(rule.found_in(plane)) for rule in self.nodata]
-        if not all_finite(plane):
-            parts.append(~_any_sample(~np.isfinite(plane)))
+        if not self.is_finite and not all_finite(plane):
+            parts.append(~_any_sample(~namespace(plane).isfinite(plane)))
         if not parts:
             return None
-        valid = np.asarray(np.logical_and.reduce(parts), np.bool_)
+        valid = reduce(and_, parts)
         return None if valid.all() else valid
 
-    def reasons(self, plane: NDArray[Any], number: int = 0) -> list[str]:
+    def reasons(self, plane: Array, number: int = 0) -> list[str]:
         """Return in words why pixels of a plane are invalid."""
         pairs = zip(self.masks, self.words, strict=True)
         found = [words for masks, words in pairs if not masks[number].all()]
         found += [rule.words for rule in self.nodata if rule.found_in(plane).any()]
-        return found if all_finite(plane) else [*found, NOT_FINITE]
+        return found if self.is_finite or all_finite(plane) else [*found, NOT_FINITE]
 
     def with_mask(self, masks: Sequence[Mask], words: str) -> Validity:
         """Return the rules and one more mask."""
@@ -120,17 +126,20 @@ class Validity:
         return replace(self, nodata=(*self.nodata, *rules))
 
 
-def _any_sample(found: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _any_sample(found: Mask) -> Mask:
     """Return where at least one sample of a pixel is marked."""
-    return np.asarray(found.any(axis=-1)) if found.ndim == 3 else found
+    return namespace(found).any(found, axis=-1) if found.ndim == 3 else found
 
 
-def all_finite(plane: NDArray[Any]) -> bool:
+def all_finite(plane: Array) -> bool:
     """Whether there is neither NaN nor infinity, found without an array of its size."""
-    return plane.dtype.kind != "f" or bool(np.isfinite(plane.min()) and np.isfinite(plane.max()))
+    if dtype_of(plane).kind != "f":
+        return True
+    finite = namespace(plane).isfinite
+    return bool(finite(plane.min()) & finite(plane.max()))
 
 
-def plane_masks(mask: NDArray[Any], layout: Layout) -> list[Mask]:
+def plane_masks(mask: Array, layout: Layout) -> list[Mask]:
     """Return a mask for every plane of an image, as views.
 
     Parameters
@@ -146,14 +155,15 @@ def plane_masks(mask: NDArray[Any], layout: Layout) -> list[Mask]:
     TypeError, ValueError
         If it is no mask, or does not fit the image.
     """
-    mask = np.asarray(mask)
-    if mask.dtype != np.bool_:
+    mask = mask if is_numpy(mask) or hasattr(mask, "__dlpack__") else np.asarray(mask)
+    if dtype_of(mask) != np.bool_:
         raise TypeError(
-            f"mask must be an array of bool, True at valid pixels, got the dtype {mask.dtype}; "
-            "write mask != 0, for example"
+            "mask must be an array of bool, True at valid pixels, got the dtype "
+            f"{dtype_of(mask)}; write mask != 0, for example"
         )
-    if layout.has_samples and mask.shape == layout.shape:
-        mask = np.asarray(mask.all(axis=layout.axes.index("S")))
+    xp = namespace(mask)
+    if layout.has_samples and tuple(mask.shape) == layout.shape:
+        mask = xp.all(mask, axis=layout.axes.index("S"))
     pixels = layout.without_samples
     if mask.ndim == 2 and len(pixels.axes) > 2:
         where = tuple(slice(None) if letter in "YX" else None for letter in pixels.axes)
@@ -161,10 +171,10 @@ def plane_masks(mask: NDArray[Any], layout: Layout) -> list[Mask]:
     else:
         spread = mask
     try:
-        whole = np.broadcast_to(spread, pixels.shape)
-    except ValueError:
+        whole = xp.broadcast_to(spread, pixels.shape)
+    except (RuntimeError, ValueError):
         raise ValueError(
-            f"mask has the shape {mask.shape}, and the image has {pixels.shape} pixels along the "
-            f"axes {pixels.axes}; give a mask of this shape, or one of rows and columns"
+            f"mask has the shape {tuple(mask.shape)}, and the image has {pixels.shape} pixels "
+            f"along the axes {pixels.axes}; give a mask of this shape, or one of rows and columns"
         ) from None
     return list(pixels.planes(whole))

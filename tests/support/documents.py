@@ -132,6 +132,20 @@ def fenced_commands(page: Path) -> list[Snippet]:
     ]
 
 
+def indented_python(page: Path) -> list[Snippet]:
+    """Return Python in indented blocks, which pages do not use: it would not be run."""
+    code = re.compile(r"    +(import \w|from [\w.]+ import |class \w+.*:|def \w+\(|>>> |@\w)")
+    text = page.read_text(encoding="utf-8")
+    return [Snippet(page, n, line) for n, line in _outside_fences(text) if code.match(line)]
+
+
+def imported(page: Path) -> set[str]:
+    """Return the packages that the Python blocks of a page import, apart from this one."""
+    code = "\n".join(block.text for block in python_blocks(page))
+    names = re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)
+    return set(names) - {"integrodiff"}
+
+
 def calls(page: Path) -> list[Snippet]:
     """Return calls of denoise in backticks that leave nothing open."""
     return [

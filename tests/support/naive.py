@@ -10,9 +10,11 @@ arrays, a being the xx entry: (H+1, W+1) cells for "haar", (H, W) pixels for "no
 """
 
 import math
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from remembered import remembered
 
 Array = npt.NDArray[np.float64]
 Numbers = list[float] | tuple[float, ...] | Array
@@ -35,6 +37,7 @@ def reflect(index: int, size: int) -> int:
 # Blur -----------------------------------------------------------------------------------------
 
 
+@cache
 def bessel_tap(t: float, n: int) -> float:
     """Return e^{-t} I_n(t) by the power series sum_k (t/2)^(2k+n) / (k! (k+n)!)."""
     if t == 0.0:
@@ -323,6 +326,7 @@ def where_the_tensors_are(plane: Array, discretisation: str) -> Array:
     return result
 
 
+@remembered
 def evolve(
     image: Array,
     *,

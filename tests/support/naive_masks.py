@@ -11,6 +11,7 @@ import numpy as np
 from naive import CELL_PIXELS, Array, cell_weight, reflect, tensor_function
 from naive_orders import operator
 from numpy.typing import NDArray
+from remembered import remembered
 from scipy.linalg import expm
 
 Mask = NDArray[np.bool_]
@@ -54,6 +55,7 @@ def touches(mask: Mask, i: float, j: float, distance: float) -> bool:
     return False
 
 
+@remembered
 def velocity(
     image: Array,
     mask: Mask,

@@ -14,6 +14,7 @@ from naive import (
     smoothed_inside,
     tensor_function,
 )
+from remembered import remembered
 
 # Coefficients of the differences of a line at its own samples and between them, by repeated
 # application of u(x + 1/2) - u(x - 1/2) and (u(x - 1/2) + u(x + 1/2)) / 2; keys are offsets.
@@ -80,6 +81,7 @@ def energy_field(blurred: list[list[Array]], order: int, weights: Numbers, margi
     return result
 
 
+@remembered
 def higher_order_velocity(
     image: Array,
     order: int,
@@ -151,6 +153,7 @@ def hessian_tensor(
     return result
 
 
+@remembered
 def hessian_velocity(
     image: Array,
     scales: Numbers,

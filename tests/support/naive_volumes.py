@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 from naive import Array, Numbers, bessel_taps, blur_line, blur_radius, reflect
+from remembered import remembered
 
 # The eight voxels of a cell: offsets in slices, rows and columns, all of them -1 or 0.
 CORNERS = tuple(itertools.product((-1, 0), repeat=3))
@@ -181,6 +182,7 @@ def integrated(
     return result
 
 
+@remembered
 def evolve(
     image: Array,
     *,

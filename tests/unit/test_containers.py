@@ -12,7 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff import Denoiser, VolumeModelWarning, denoise, estimate_sigma
+from integrodiff import (
+    Denoiser,
+    EngineUnavailableError,
+    VolumeModelWarning,
+    denoise,
+    estimate_sigma,
+)
+from integrodiff.engines.gpu import driver_has_gpu
 
 SETTINGS: dict[str, Any] = {"data_range": 255, "model": "pm"}
 
@@ -290,10 +297,17 @@ class TestDLPack:
         pixels, valid = noisy(12, 13), np.random.default_rng(1).random((12, 13)) > 0.2
         image: Any = Exchanged(pixels, device)
         mask: Any = Exchanged(valid, device)
-        found: Any = denoise(image, 20, mask=mask, **SETTINGS)
+        settings: dict[str, Any] = {**SETTINGS, "engine": "numpy"}
+        found: Any = denoise(image, 20, mask=mask, **settings)
         assert isinstance(found, Exchanged)
         assert found.device == device
-        np.testing.assert_array_equal(found.data, denoise(pixels, 20, mask=valid, **SETTINGS))
+        np.testing.assert_array_equal(found.data, denoise(pixels, 20, mask=valid, **settings))
+
+    @pytest.mark.skipif(driver_has_gpu(), reason="there are engines for arrays on a GPU here")
+    def test_is_not_moved_without_being_asked(self) -> None:
+        image: Any = Exchanged(noisy(12, 13), (2, 1))
+        with pytest.raises(EngineUnavailableError, match=r"where it is, on a GPU.*engine='native'"):
+            denoise(image, 20, **SETTINGS)
 
     def test_a_giver_gets_an_array(self) -> None:
         pixels = noisy(12, 13)

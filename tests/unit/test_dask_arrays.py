@@ -45,7 +45,7 @@ def test_blocks_agree_with_the_whole(name: str) -> None:
         da.from_array(image, chunks=(37, 33)), 20, model=name, block_size=70, **GIVEN
     )
     assert lazy.numblocks == (4, 1)
-    assert lazily.record(lazy)["halo"][0] < 80
+    assert lazily.record(lazy)["halo"][0] < 90  # so that no block sees the whole image
     assert 0 <= np.abs(computed(lazy) - whole).max() < TOLERANCE
 
 

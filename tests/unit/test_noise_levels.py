@@ -24,6 +24,7 @@ from integrodiff.noise.levels import (
     measured_levels,
     white,
 )
+from integrodiff.noise.maps import noise_map
 from integrodiff.noise.spectrum import Measurement
 from integrodiff.request import Request, ResolvedChannel, resolve
 
@@ -334,3 +335,29 @@ class TestUnits:
 
     def test_white_levels_have_no_shape(self) -> None:
         assert white(3.0).relative(5.0) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore::integrodiff.errors.NoiseLevelWarning")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_psd": np.ones((1, 1))}, "has one value"),
+        ({"noise_psd": np.full((8, 8), 1e308)}, "noise_psd must be at most 1e\\+290"),
+        ({"sigma": {1.0: 1e160, 3.0: 5.0}}, "must not differ by more than a factor of 1e\\+06"),
+        ({"sigma": np.full((24, 24), 1e100)}, "a contrast of this model is"),
+    ],
+)
+def test_absurd_noise_is_blamed_on_the_noise(options: Any, message: str) -> None:
+    """Without warnings of NumPy, and not on the grey values."""
+    image = np.random.default_rng(0).normal(128, 20, (24, 24)).astype(np.float32)
+    with pytest.raises(ValueError, match=message):
+        denoise(image, data_range=255, model="pm", engine="numpy", **options)
+
+
+def test_a_map_of_huge_levels_has_their_root_mean_square() -> None:
+    levels = np.array([[3.0, 4.0]])
+    for unit in (1.0, 1e200, 2e307):
+        found = noise_map(unit * levels)
+        assert found.mean == pytest.approx(unit * np.sqrt(12.5), rel=1e-15)
+        assert found.relative is not None
+        np.testing.assert_allclose(found.relative, levels / np.sqrt(12.5), rtol=1e-15)

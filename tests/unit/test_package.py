@@ -191,7 +191,9 @@ _default_model
 errors
 install
 _atomic
+_text_files
 _child_threads
+namespaces
 layout
 units
 validity
@@ -204,13 +206,14 @@ blocks: memory grid __init__
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
-engines: base threads gpu shortcuts certificate native_memory staged numpy native torch __init__
+engines: base threads gpu shortcuts certificate native_memory staged numpy native torch \
+         cuda.launch cuda.arrays cuda.kernels cuda.steps cuda.process cuda.stages \
+         cuda.__init__ __init__
 noise: photons rice maps spectrum levels variation level __init__
 grey_range
 colour
 request
 pipeline
-tensors
 _denoise
 __init__
 io: spacing bounded image access registry masks formats.exif formats.ome_xml formats.pyramid \
@@ -243,7 +246,7 @@ its left. A new module must be entered here."""
 CONFINED = {
     "stages": set[str](),
     "io": {"errors", "install", "layout", "units", "validity", "_atomic"},
-    "noise": {"arrays", "containers", "errors", "validity", "_checks"},
+    "noise": {"arrays", "containers", "errors", "namespaces", "validity", "_checks"},
     "request": {
         *(
             "arrays",
@@ -256,10 +259,10 @@ CONFINED = {
             "noise",
             "stages",
         ),
-        *("units", "validity", "_checks"),
+        *("namespaces", "units", "validity", "_checks"),
     },
-    "pipeline": {"blocks", "engines", "noise", "request", "validity"},
-    "colour": {"errors", "_checks"},
+    "pipeline": {"blocks", "engines", "namespaces", "noise", "request", "validity"},
+    "colour": {"errors", "namespaces", "_checks"},
     "engines": {"errors", "install", "layout", "_checks", "stages"},
     "models": {"errors", "layout", "_atomic", "_checks", "stages"},
     "nn": {"_checks", "_default_model", "errors", "install", "models", "stages"},

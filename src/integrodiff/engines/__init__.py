@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from functools import cache
 
 from integrodiff.engines.base import Engine, FloatImage, ImageCallback, Process, State
+from integrodiff.engines.cuda import CudaEngine
 from integrodiff.engines.native import NativeEngine
 from integrodiff.engines.numpy import NumpyEngine
 from integrodiff.engines.threads import cpu_count, thread_count
@@ -24,13 +26,14 @@ __all__ = [
     "cpu_count",
     "get_engine",
     "get_engine_for",
+    "get_gpu_engine",
     "get_processor_engine",
     "thread_count",
 ]
 
-_NUMPY, _TORCH, _NATIVE = NumpyEngine(), TorchEngine(), NativeEngine()
+_NUMPY, _TORCH, _NATIVE, _CUDA = NumpyEngine(), TorchEngine(), NativeEngine(), CudaEngine()
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (_NUMPY, _NATIVE, _TORCH)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (_NUMPY, _NATIVE, _TORCH, _CUDA)}
 """All engines by name."""
 
 ENGINE_NAMES = ("auto", *ENGINES)
@@ -39,9 +42,10 @@ ENGINE_NAMES = ("auto", *ENGINES)
 def get_engine(name: str = "auto") -> Engine:
     """Return the engine of that name; ``auto`` is the fastest that can run here.
 
-    The rule for ``auto``: PyTorch if it finds a GPU, else the compiled engine, else NumPy with a
-    warning. On a CPU, PyTorch's eager operations are no faster than NumPy's on these arrays, and
-    far slower on a busy machine (``python benchmarks/run.py speed``).
+    The rule for ``auto``: ``cuda`` if there is an NVIDIA GPU and CuPy, PyTorch if it finds a GPU,
+    else the compiled engine, else NumPy with a warning. On a CPU, PyTorch's eager operations are
+    no faster than NumPy's on these arrays, and far slower on a busy machine (``python
+    benchmarks/run.py speed``).
 
     Raises
     ------
@@ -51,7 +55,7 @@ def get_engine(name: str = "auto") -> Engine:
         If there is no such engine.
     """
     if name == "auto":
-        return _TORCH if _TORCH.has_gpu() else get_processor_engine()
+        return next(_gpu_engines(), None) or get_processor_engine()
     if name not in ENGINES:
         raise ValueError(
             f"unknown engine {name!r}: expected one of {', '.join(map(repr, ENGINE_NAMES))}"
@@ -70,16 +74,77 @@ def get_engine_for(name: str, evolution: Evolution, *, masked: bool = False) -> 
     EngineUnavailableError
         If the engine cannot compute it, or cannot run here.
     """
-    engine = get_engine(name)
+    if name != "auto":
+        engine = get_engine(name)
+        engine.require(evolution, masked=masked)
+        return engine
+    for engine in _gpu_engines():
+        if engine.refuses(evolution, masked=masked) is None:
+            return engine
+    engine = get_processor_engine()
     reason = engine.refuses(evolution, masked=masked)
     if reason is None:
         return engine
-    if name != "auto":
-        raise EngineUnavailableError(
-            f"the engine {name!r} does not take {reason}; take engine='numpy' or 'torch'"
-        )
     _warn_of_slow_engine(f"it does not take {reason}")
     return _NUMPY
+
+
+def _gpu_engines() -> Iterator[Engine]:
+    """Yield the engines that can run on a GPU here, the fastest first."""
+    if _CUDA.unavailable() is None:
+        yield _CUDA
+    if _TORCH.has_gpu():
+        yield _TORCH
+
+
+def get_gpu_engine(
+    name: str = "auto",
+    evolution: Evolution | None = None,
+    *,
+    masked: bool = False,
+    library: str | None = None,
+) -> Engine:
+    """Return the engine for arrays that are in the memory of a GPU, and stay there.
+
+    Unlike that of :func:`get_engine_for` it is never one of the processor, if none is asked for.
+
+    Parameters
+    ----------
+    name : str
+        Its name, or ``auto``.
+    evolution, masked
+        What it has to compute, as in :func:`get_engine_for`; any by default.
+    library : str, optional
+        The library of the array. PyTorch computes wherever it has tensors.
+
+    Raises
+    ------
+    EngineUnavailableError
+        If there is none here, or none that can compute an evolution.
+    ValueError
+        If there is no engine of that name.
+    """
+    if name != "auto":
+        return (
+            get_engine(name)
+            if evolution is None
+            else get_engine_for(name, evolution, masked=masked)
+        )
+    engines = list(_gpu_engines())
+    if library == "torch" and _TORCH not in engines:
+        engines.append(_TORCH)
+    reasons = []
+    for engine in engines:
+        refused = None if evolution is None else engine.refuses(evolution, masked=masked)
+        if refused is None:
+            return engine
+        reasons.append(f"{engine.name!r} does not take {refused}")
+    if not engines:
+        reasons = [str(_CUDA.unavailable()), _TORCH.unavailable() or "PyTorch finds no GPU"]
+    raise EngineUnavailableError(
+        "no engine can denoise this array where it is, on a GPU: "
+        f"{'; '.join(reasons)}. With engine='native' it is copied to the host and back"
+    )
 
 
 def get_processor_engine() -> Engine:

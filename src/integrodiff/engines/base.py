@@ -23,8 +23,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff.errors import EngineUnavailableError
 from integrodiff.stages import Evolution
-from integrodiff.stages._arrays import Array
+from integrodiff.stages._arrays import Array, namespace
 
 FloatImage: TypeAlias = NDArray[np.floating[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -32,9 +33,12 @@ ImageCallback: TypeAlias = Callable[[int, Array], object]
 """Called with the number of steps that are done and a copy of the image."""
 
 
-def known_noise(relative_noise: FloatImage, mask: Mask | None) -> FloatImage:
+def known_noise(relative_noise: Array, mask: Array | None) -> Array:
     """Return relative noise levels with one at invalid pixels, whose noise does not count."""
-    return relative_noise if mask is None else np.where(mask, relative_noise, 1)
+    if mask is None:
+        return relative_noise
+    xp = namespace(relative_noise)
+    return xp.where(mask, relative_noise, xp.ones_like(relative_noise))
 
 
 class State(ABC):
@@ -117,10 +121,14 @@ class Engine(ABC):
     ----------
     name, description : str
         What it is called, and what it is.
+    libraries : tuple of str
+        Names of libraries, besides NumPy, whose arrays stay where they are: images, and maps and
+        masks of the same library on the same device. The first one opens arrays of others.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def unavailable(self) -> str | None:
@@ -129,6 +137,20 @@ class Engine(ABC):
     def refuses(self, evolution: Evolution, *, masked: bool = False) -> str | None:
         """Return what of an evolution the engine cannot compute, or None if it can do all."""
         return None
+
+    def require(self, evolution: Evolution, *, masked: bool = False) -> None:
+        """Raise an error if the engine cannot compute an evolution.
+
+        Raises
+        ------
+        EngineUnavailableError
+            It names what is refused, and the engines that take everything.
+        """
+        reason = self.refuses(evolution, masked=masked)
+        if reason is not None:
+            raise EngineUnavailableError(
+                f"the engine {self.name!r} does not take {reason}; take engine='numpy' or 'torch'"
+            )
 
     @abstractmethod
     def threads(self) -> str:
@@ -141,9 +163,9 @@ class Engine(ABC):
         *,
         exact: bool = False,
         threads: int | None = None,
-        relative_noise: FloatImage | None = None,
+        relative_noise: Array | None = None,
         noise_span: tuple[float, float] | None = None,
-        mask: Mask | None = None,
+        mask: Array | None = None,
     ) -> Process:
         """Return a process that runs an evolution on many images.
 

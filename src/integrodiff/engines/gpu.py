@@ -18,10 +18,11 @@ def driver_has_gpu() -> bool:
     NVIDIA's management library comes with the driver. Unlike the CUDA runtime it may be used
     before a fork.
     """
-    return _AMD.exists() or _nvidia_gpus() > 0
+    return _AMD.exists() or nvidia_gpus() > 0
 
 
-def _nvidia_gpus() -> int:
+@cache
+def nvidia_gpus() -> int:
     """Return the number of NVIDIA GPUs; zero if there is no driver."""
     try:
         nvml = ctypes.CDLL(_NVML)

@@ -94,11 +94,7 @@ class NativeEngine(Engine):
         mask: Mask | None = None,
     ) -> Process:
         """Compute kernels; memory is taken with the first image."""
-        reason = self.refuses(evolution, masked=mask is not None)
-        if reason is not None:
-            raise EngineUnavailableError(
-                f"the engine 'native' does not take {reason}; take engine='numpy' or 'torch'"
-            )
+        self.require(evolution, masked=mask is not None)
         if evolution.dimensions == 3:
             return NativeVolumeProcess(
                 evolution, exact=exact, threads=threads, relative_noise=relative_noise, mask=mask

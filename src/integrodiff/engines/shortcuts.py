@@ -86,19 +86,14 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
     if not _can_be_fused(evolution):
         return None
     # The bounds of what is left out are for eigenvalues as they are.
-    mixed = any(plain(term.coupling.mix) for term in evolution.all_terms())
-    if len(evolution.terms(0)) == 1 and not mixed:
+    if len(evolution.terms(0)) == 1 and not mixes_eigenvalues(evolution):
         evolution = without_negligible(evolution, span)
     scales = [plain(scale) for scale in evolution.scales]
     count = sum(scale < COARSE for scale in scales)
-    many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling.weights) > 2
-
-    def mass(width: float) -> float:
-        if mixed:
-            return TRUNCATION_OF_MIXED
-        return TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION
-
-    fine = tuple(discrete_gaussian(width, mass(width)) for width in increments(scales[:count]))
+    fine = tuple(
+        discrete_gaussian(width, truncation(evolution, width))
+        for width in increments(scales[:count])
+    )
     flows = any(plain(w) for term in evolution.all_terms() for w in term.flux_weights[:count])
     if not flows or max(len(taps) for taps in fine) > _LONGEST_RADIUS + 1:
         return None
@@ -113,6 +108,19 @@ def shortcuts(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Shortcuts |
         coarse=coarse,
         interpolation=interpolation(variances[1]) if coarse else (),
     )
+
+
+def mixes_eigenvalues(evolution: Evolution) -> bool:
+    """Return whether some coupling of a process gives eigenvalues a part of each other."""
+    return any(plain(term.coupling.mix) for term in evolution.all_terms())
+
+
+def truncation(evolution: Evolution, width: float) -> float:
+    """Return the mass that is cut off a blur of some width in a process."""
+    if mixes_eigenvalues(evolution):
+        return TRUNCATION_OF_MIXED
+    many = sum(plain(weight) > 0 for weight in evolution.terms(0)[0].coupling.weights) > 2
+    return TRUNCATION_OF_LARGE if many and width >= LARGE else TRUNCATION
 
 
 @dataclass(frozen=True, kw_only=True)

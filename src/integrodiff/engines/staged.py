@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from integrodiff.engines.base import Mask, State
+from integrodiff.engines.base import State
 from integrodiff.stages import Domain, Evolution, Sensitivity, explicit_step
 from integrodiff.stages._arrays import Array, namespace
+from integrodiff.stages.domain import flux_reach
 
 
 class StagedState(State):
@@ -27,7 +28,7 @@ class StagedState(State):
         image: Array,
         evolution: Evolution,
         local: Sensitivity | None = None,
-        mask: Mask | None = None,
+        mask: Array | None = None,
     ) -> None:
         super().__init__(evolution.steps)
         self._given = self._original = image
@@ -36,7 +37,7 @@ class StagedState(State):
         self._domain = self._valid = None
         if mask is not None:
             xp = namespace(image)
-            self._domain = Domain(mask, image, evolution.spacing)
+            self._domain = Domain(mask, image, evolution.spacing, _farthest(evolution))
             self._valid = xp.asarray(mask, device=image.device)
             self._original = xp.where(self._valid, image, xp.zeros_like(image))
         self._current = self._original
@@ -53,3 +54,12 @@ class StagedState(State):
         if self._valid is not None:
             return xp.where(self._valid, self._current, self._given)
         return xp.asarray(self._current, copy=True)
+
+
+def _farthest(evolution: Evolution) -> int:
+    """Return the distance from invalid pixels beyond which nothing of a step knows of them."""
+    return 2 + max(
+        term.derivatives.radius + flux_reach(term.derivatives, scale)
+        for term in evolution.all_terms()
+        for scale in evolution.scales
+    )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from integrodiff.engines.base import Engine, FloatImage, Mask, Process, State, known_noise
+from integrodiff.engines.base import Engine, Process, State, known_noise
 from integrodiff.engines.gpu import driver_has_gpu
 from integrodiff.engines.staged import StagedState
 from integrodiff.install import install_hint
 from integrodiff.stages import Evolution, sensitivity, stable_on_masks
-from integrodiff.stages._arrays import Array
+from integrodiff.stages._arrays import Array, namespace
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +25,7 @@ class TorchEngine(Engine):
     """The stages on PyTorch tensors; NumPy arrays are moved to the GPU if there is one."""
 
     name = "torch"
+    libraries = ("torch", "cupy")
     description = "PyTorch, on the GPU if there is one"
 
     def unavailable(self) -> str | None:
@@ -55,9 +59,9 @@ class TorchEngine(Engine):
         *,
         exact: bool = False,
         threads: int | None = None,
-        relative_noise: FloatImage | None = None,
+        relative_noise: Array | None = None,
         noise_span: tuple[float, float] | None = None,
-        mask: Mask | None = None,
+        mask: Array | None = None,
     ) -> Process:
         """Return a process that runs the stages, which are exact."""
         device = "cuda" if self.has_gpu() else "cpu"
@@ -67,14 +71,15 @@ class TorchEngine(Engine):
 class TorchProcess(Process):
     """The stages on PyTorch tensors.
 
-    Tensors stay on the device where they are; NumPy arrays go to ``device`` and come back.
+    Tensors stay on the device where they are, and arrays of CuPy are seen as tensors in the same
+    memory; NumPy arrays go to ``device`` and come back.
     """
 
     def __init__(
         self,
         evolution: Evolution,
-        relative_noise: FloatImage | None,
-        mask: Mask | None,
+        relative_noise: Array | None,
+        mask: Array | None,
         device: str,
     ) -> None:
         super().__init__(evolution if mask is None else stable_on_masks(evolution))
@@ -83,6 +88,10 @@ class TorchProcess(Process):
 
     def start(self, image: Array) -> State:
         """Return the state before the first step."""
+        with _in_stream_of(image):
+            return self._started(image)
+
+    def _started(self, image: Array) -> State:
         import torch
 
         from_numpy = isinstance(image, np.ndarray)
@@ -90,14 +99,40 @@ class TorchProcess(Process):
             # A copy: PyTorch takes no array with negative strides or without write access.
             tensor = torch.tensor(np.array(image, order="C"), device=self._device)
         else:
-            tensor = image
-        local = None
+            tensor = _seen_as_tensor(image)
+        local, mask = None, _seen_as_tensor(self._mask)
         if self._relative_noise is not None:
-            levels = known_noise(self._relative_noise, self._mask)
-            local = sensitivity(
-                torch.tensor(levels.copy(), device=tensor.device, dtype=tensor.dtype)
-            )
-        return _TorchState(tensor, self.evolution, local, self._mask, from_numpy=from_numpy)
+            levels = _seen_as_tensor(known_noise(self._relative_noise, self._mask))
+            if isinstance(levels, np.ndarray):
+                levels = torch.tensor(np.array(levels))
+            local = sensitivity(levels.to(tensor.device, tensor.dtype))
+        return _TorchState(tensor, self.evolution, local, mask, image)
+
+
+def _in_stream_of(image: Array) -> AbstractContextManager[object]:
+    """Return a context in which PyTorch uses the current stream of CuPy for an array of CuPy.
+
+    So all work is in order there, and no memory is used again by another stream before that.
+    """
+    import torch
+
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not isinstance(image, cupy.ndarray):
+        return nullcontext()
+    number, address = image.device.id, cupy.cuda.get_current_stream().ptr
+    if address == 0:
+        return torch.cuda.stream(torch.cuda.default_stream(number))
+    stream: Any = torch.cuda.ExternalStream
+    return torch.cuda.stream(stream(address, device=number))
+
+
+def _seen_as_tensor(array: Array) -> Array:
+    """Return an array of another library than NumPy as a tensor in the same memory."""
+    import torch
+
+    if array is None or isinstance(array, (np.ndarray, torch.Tensor)):
+        return array
+    return torch.utils.dlpack.from_dlpack(array)
 
 
 class _TorchState(StagedState):
@@ -108,20 +143,25 @@ class _TorchState(StagedState):
         tensor: torch.Tensor,
         evolution: Evolution,
         local: Any,
-        mask: Mask | None,
-        *,
-        from_numpy: bool,
+        mask: Array | None,
+        given: Array,
     ) -> None:
         super().__init__(tensor, evolution, local, mask)
-        self._from_numpy = from_numpy
+        self._library = namespace(given)
+        self._in_stream = partial(_in_stream_of, given[:0])
 
     def _advance(self, count: int) -> None:
         import torch
 
-        with torch.no_grad():
+        with torch.no_grad(), self._in_stream():
             super()._advance(count)
 
     def image(self) -> Array:
         """Return a copy of the image as it is now: a tensor, or an array if it came as one."""
-        found = super().image()
-        return found.cpu().numpy() if self._from_numpy else found
+        with self._in_stream():
+            found = super().image()
+            if self._library is namespace(found):
+                return found
+            if self._library is namespace(np.empty(0)):
+                return found.cpu().numpy()
+            return self._library.from_dlpack(found)

@@ -38,9 +38,19 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from integrodiff._checks import finite_number
-from integrodiff.arrays import ArrayImage, array_image
+from integrodiff.arrays import ArrayImage, array_image, opened_image
 from integrodiff.containers import ImageLike, opened
 from integrodiff.errors import NoiseLevelWarning
+from integrodiff.namespaces import (
+    Array,
+    in_dtype_of,
+    is_numpy,
+    is_on_gpu,
+    made_like,
+    namespace,
+    on_host,
+    samples_of,
+)
 from integrodiff.noise.levels import NoiseLevels, measured_levels, typical_levels, white
 from integrodiff.noise.photons import PoissonGaussian
 from integrodiff.noise.spectrum import SIDE as TILE
@@ -127,10 +137,14 @@ def estimate_sigma(
     >>> abs(estimate_sigma(noisy) - 20) < 1
     True
     """
-    given = opened(image, "estimate_sigma")
-    axes = axes if channel_axis is not None else axes or given.axes
-    mask = None if mask is None else given.mask(mask)
-    source = array_image(given.array, axes=axes, channel_axis=channel_axis, mask=mask)
+    if is_on_gpu(image):
+        source = opened_image(image, axes=axes, channel_axis=channel_axis, mask=mask)
+        source = source.looked_through()
+    else:
+        given = opened(image, "estimate_sigma")
+        axes = axes if channel_axis is not None else axes or given.axes
+        mask = None if mask is None else given.mask(mask)
+        source = array_image(given.array, axes=axes, channel_axis=channel_axis, mask=mask)
     layout = source.layout
     found = [_levels_of(source, channel) for channel in range(layout.channels)]
     sigmas = np.array([[level.sigma for level in channel] for channel in found])
@@ -192,13 +206,12 @@ def estimate_poisson_gaussian(
     >>> bool(abs(found.gain - 2) < 0.2)
     True
     """
-    array, valid = _checked(image, channel_axis, mask)
-    channels = [array] if channel_axis is None else list(np.moveaxis(array, channel_axis, 0))
-    return detector_of([(channel, valid) for channel in channels], offset)
+    plane, valid = _checked(image, channel_axis, mask)
+    return detector_of([(channel, valid) for channel in samples_of(plane)], offset)
 
 
 def detector_of(
-    images: Iterable[tuple[NDArray[Any], Mask | None]], offset: float | None
+    images: Iterable[tuple[Array, Mask | None]], offset: float | None
 ) -> PoissonGaussian:
     """Estimate a detector from grey images with their masks; see above."""
     known = None if offset is None else finite_number("offset", offset)
@@ -215,19 +228,22 @@ def detector_of(
 
 def _checked(
     image: ArrayLike, channel_axis: int | None, mask: ArrayLike | None
-) -> tuple[NDArray[Any], Mask | None]:
-    """Return the image as an array, and its mask if it has invalid pixels."""
+) -> tuple[Array, Mask | None]:
+    """Return the image as a plane, with samples last, and its mask if it has invalid pixels."""
     if channel_axis is None and np.ndim(image) != 2:
         raise ValueError(
             f"image must have two axes, rows and columns, got shape {np.shape(image)}; for colour "
             "give channel_axis, and estimate the planes of a stack one by one"
         )
-    checked = array_image(image, channel_axis=channel_axis, mask=mask)
+    if is_on_gpu(image):
+        checked = opened_image(image, axes=None, channel_axis=channel_axis, mask=mask)
+    else:
+        checked = array_image(image, channel_axis=channel_axis, mask=mask)
     (plane,) = checked.planes()
     valid = checked.validity.of(plane)
     if valid is not None and not valid.any():
         raise ValueError("image has no valid pixel: all are masked, NaN or infinite")
-    return checked.array, valid
+    return plane, valid
 
 
 class _Level(NamedTuple):
@@ -251,7 +267,7 @@ def _levels_of(source: ArrayImage, channel: int) -> list[_Level]:
         # A plane with too few valid pixels is replaced by a later one.
         if valid is None or has_enough_tiles(valid):
             chosen.take()
-            samples = [plane] if plane.ndim == 2 else list(np.moveaxis(plane, -1, 0))
+            samples = samples_of(plane)
             tiles.append([tiles_of(sample, valid) for sample in samples])
             pairs = zip(samples, tiles[-1], strict=True)
             found.append([estimate_levels(sample, own, valid) for sample, own in pairs])
@@ -305,9 +321,7 @@ class ChosenPlanes:
         self._owed -= 1
 
 
-def estimate_levels(
-    image: NDArray[Any], tiles: Tiles | None, valid: Mask | None = None
-) -> NoiseLevels:
+def estimate_levels(image: Array, tiles: Tiles | None, valid: Mask | None = None) -> NoiseLevels:
     """Estimate the noise levels of a plane, one channel or several, from tiles of a sample.
 
     Raises
@@ -315,7 +329,7 @@ def estimate_levels(
     ValueError
         If the image is too small.
     """
-    shape = image.shape[:2]
+    shape = tuple(image.shape[:2])
     if min(shape) < _SMALLEST_IMAGE:
         values = image.reshape(-1, *image.shape[2:]) if valid is None else image[valid]
         if (values == values[0]).all():
@@ -324,9 +338,9 @@ def estimate_levels(
     return measured_levels(None if tiles is None else tiles.noise())
 
 
-def _weak_patches(patches: Floats, texture: Floats) -> NDArray[np.bool_]:
+def _weak_patches(patches: Array, texture: Floats) -> NDArray[np.bool_]:
     """Return which patches have weak texture."""
-    weak = np.ones(len(patches), np.bool_)
+    weak = np.ones(len(texture), np.bool_)
     for _ in range(_ROUNDS):
         chosen = texture < least_variance(patches, weak) * weak_texture()
         if chosen.sum() < _FEWEST_PATCHES:
@@ -335,19 +349,23 @@ def _weak_patches(patches: Floats, texture: Floats) -> NDArray[np.bool_]:
     return weak
 
 
-def _variances_by_brightness(image: NDArray[Any], valid: Mask | None = None) -> Floats:
-    """Return mean, noise variance and number of patches for each brightness class."""
+def _variances_by_brightness(image: Array, valid: Mask | None = None) -> Floats:
+    """Return mean, noise variance and number of patches for each brightness class.
+
+    Patches of an image on a GPU stay there; the host gets the mean and the texture of each, four
+    megabytes at most, and their covariances.
+    """
     patches, texture = patches_of(image, valid=valid)
-    order = np.argsort(patches.mean(axis=1))
+    order = np.argsort(on_host(namespace(patches).mean(patches, axis=1)))
     rows = []
     for members in np.array_split(order, _CLASSES):
         if len(members) < _FEWEST_PATCHES:
             continue
-        own = patches[members]
+        own = patches[made_like(members, patches)]
         weak = _weak_patches(own, texture[members])
         variance = least_variance(own, weak) / sampling_factor(len(members)) ** 2
         if variance > 0:
-            rows.append((own[weak].mean(), variance, weak.sum()))
+            rows.append((float(own[made_like(weak, own)].mean()), variance, weak.sum()))
     return np.array(rows, np.float64).reshape(-1, 3).T
 
 
@@ -375,8 +393,10 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
     return float(line[0]), float(line[1])
 
 
-def patches_of(image: NDArray[Any], *, valid: Mask | None = None) -> tuple[Floats, Floats]:
+def patches_of(image: Array, *, valid: Mask | None = None) -> tuple[Array, Floats]:
     """Return patches as rows, and the texture of each: the sum of its squared gradients.
+
+    Patches are where the image is, their textures on the host.
 
     Constant patches are left out, since their noise was clipped, and those with invalid pixels. The
     image is converted in bands of rows, so that besides the patches themselves, whose number is
@@ -384,7 +404,7 @@ def patches_of(image: NDArray[Any], *, valid: Mask | None = None) -> tuple[Float
 
     Parameters
     ----------
-    image : ndarray
+    image : array
         One channel.
     valid : ndarray of bool, optional
         True at valid pixels.
@@ -401,6 +421,8 @@ def patches_of(image: NDArray[Any], *, valid: Mask | None = None) -> tuple[Float
     if count < _FEWEST_PATCHES:
         raise ValueError(_too_small(image.shape) if valid is None else too_few_patches())
     stride = math.ceil(math.sqrt(count / _MOST_PATCHES))
+    if not is_numpy(image):
+        return _patches_on_device(image, valid, whole, stride)
     rows, columns = (range(0, length - SIDE + 1, stride) for length in image.shape)
     known = None if whole is None else whole[::stride, ::stride]
     most = len(rows) * len(columns) if known is None else int(known.sum())
@@ -418,6 +440,30 @@ def patches_of(image: NDArray[Any], *, valid: Mask | None = None) -> tuple[Float
         texture[found : found + len(some)] = textures
         found += len(some)
     return patches[:found], texture[:found]
+
+
+def _patches_on_device(
+    image: Array, valid: Mask | None, whole: Mask | None, stride: int
+) -> tuple[Array, Floats]:
+    """Return patches and textures of an array that is not NumPy's."""
+    xp = namespace(image)
+    pixels = in_dtype_of(image, np.dtype(np.float64))
+    if valid is not None:
+        pixels = xp.where(valid, pixels, xp.zeros_like(pixels))
+    rows, columns = (length - SIDE + 1 for length in image.shape)
+    shifted = [
+        pixels[i : i + rows : stride, j : j + columns : stride].reshape(-1)
+        for i in range(SIDE)
+        for j in range(SIDE)
+    ]
+    squares = xp.reshape(xp.stack(shifted), (SIDE, SIDE, -1))
+    across, down = squares[:, 2:] - squares[:, :-2], squares[2:] - squares[:-2]
+    texture = xp.sum((across / 2) ** 2, axis=(0, 1)) + xp.sum((down / 2) ** 2, axis=(0, 1))
+    wanted = texture > 0
+    if whole is not None:
+        wanted = wanted & whole[::stride, ::stride].reshape(-1)
+    patches = xp.reshape(squares, (_DIMENSION, -1)).T[wanted]
+    return patches, np.asarray(on_host(texture[wanted]))
 
 
 def _patches_of_band(band: Floats, stride: int, known: Mask | None) -> tuple[Floats, Floats]:
@@ -471,26 +517,29 @@ def _too_small(shape: tuple[int, ...]) -> str:
     )
 
 
-def least_variance(patches: Floats, chosen: NDArray[np.bool_] | None = None) -> float:
+def least_variance(patches: Array, chosen: NDArray[np.bool_] | None = None) -> float:
     """Return the smallest eigenvalue of the covariance of patches without their means.
 
     Parameters
     ----------
-    patches : ndarray
+    patches : array
         One patch in each row.
     chosen : ndarray of bool, optional
         Which of them count; by default all.
     """
-    count, total, products = 0, np.zeros(_DIMENSION), np.zeros((_DIMENSION, _DIMENSION))
+    xp = namespace(patches)
+    count, total = 0, made_like(np.zeros(_DIMENSION), patches)
+    products = made_like(np.zeros((_DIMENSION, _DIMENSION)), patches)
     for first in range(0, len(patches), _BLOCK):
         block = patches[first : first + _BLOCK]
         if chosen is not None:
-            block = block[chosen[first : first + _BLOCK]]
+            block = block[made_like(chosen[first : first + _BLOCK], patches)]
         # Each has the mean zero, so that little is lost when their own mean is subtracted below.
-        block = block - block.mean(axis=1, keepdims=True)
+        block = block - xp.mean(block, axis=1, keepdims=True)
         count += len(block)
-        total += block.sum(axis=0)
+        total += xp.sum(block, axis=0)
         products += block.T @ block
+    total, products = on_host(total), on_host(products)
     covariance = (products - np.outer(total, total) / count) / (count - 1)
     eigenvalues = np.linalg.eigvalsh(covariance)
     return max(float(eigenvalues[1]), 0.0)  # the first is zero: means are subtracted

@@ -80,6 +80,9 @@ _FLAT_AT_HIGH = (-0.3, -0.15)
 # Noise below this part of the unit cannot be told from rounding.
 _ROUNDING = 1e-6
 _TINY = 1e-300
+
+# Of given spectra, which are summed, and of given levels, by which contrasts are multiplied.
+_LARGEST_POWER, _LARGEST_RATIO = 1e290, 1e6
 # With this many times the noise at the lowest frequencies, or flattest parts that differ so much
 # from each other, no part of an image is flat.
 _MOSTLY_STRUCTURE, _UNEVEN = 6.0, 2.0
@@ -179,6 +182,11 @@ def given_levels(levels: Mapping[float, float]) -> NoiseLevels:
     scales, values = zip(*pairs, strict=True)
     if len(set(values)) > 1 and min(values) == 0:
         raise ValueError("noise levels per scale must all be above zero")
+    if max(values) > _LARGEST_RATIO * min(values):
+        raise ValueError(
+            f"noise levels per scale must not differ by more than a factor of {_LARGEST_RATIO:g}, "
+            f"got {min(values):g} and {max(values):g}"
+        )
     return NoiseLevels(scales, values)
 
 
@@ -199,8 +207,15 @@ def levels_of_spectrum(psd: NDArray[Any]) -> NoiseLevels:
     power = np.asarray(psd, np.float64)
     if power.ndim != 2 or not power.size:
         raise ValueError(f"noise_psd must be a matrix, got an array of shape {power.shape}")
+    if power.size < 2:
+        raise ValueError("noise_psd must have the frequencies of an image, and has one value")
     if not np.isfinite(power).all() or (power < 0).any():
         raise ValueError("noise_psd must be finite and nonnegative")
+    if power.max() > _LARGEST_POWER:
+        raise ValueError(
+            f"noise_psd must be at most {_LARGEST_POWER:g}, got {power.max():g}; its values are "
+            "squares of grey values times the number of pixels"
+        )
     power = power / power.size
     p, q = (1 - np.cos(2 * np.pi * np.arange(n) / n) for n in power.shape)
     found = _levels(power, p[:, None] + q, p[:, None] * q)

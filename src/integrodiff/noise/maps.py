@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from integrodiff.namespaces import Array, at_least, in_dtype_of, namespace
+
+_LARGEST_SQUARED = 1e150
+"""Larger levels have no squares of double precision."""
 
 _QUIETEST = 1e-3
 """Lower bound of relative levels; below it the image hardly changes."""
@@ -20,8 +25,9 @@ class NoiseMap(NamedTuple):
         Root mean square of the levels.
     lowest, highest : float
         Smallest and largest level.
-    relative : ndarray, optional
-        Levels relative to ``mean``, ``(row, column)``; None if all levels are zero.
+    relative : array, optional
+        Levels relative to ``mean``, ``(row, column)``; None if all levels are zero. It is of the
+        library, and on the device, of the levels.
     """
 
     mean: float
@@ -37,12 +43,18 @@ class NoiseMap(NamedTuple):
         return max(self.lowest / self.mean, _QUIETEST), max(self.highest / self.mean, _QUIETEST)
 
 
-def noise_map(levels: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> NoiseMap:
+def _unit_of_squares(values: Array) -> float:
+    """Return a unit in which the squares of nonnegative values can be summed; one if they can."""
+    largest = float(values.max())
+    return largest if largest > _LARGEST_SQUARED else 1.0
+
+
+def noise_map(levels: Array, mask: Array | None = None) -> NoiseMap:
     """Split noise levels into their root mean square and the levels relative to it.
 
     Parameters
     ----------
-    levels : ndarray
+    levels : array
         The noise level at each pixel.
     mask : array of bool, optional
         True at valid pixels. The levels of others, which may be NaN, do not count; their relative
@@ -53,15 +65,17 @@ def noise_map(levels: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> No
     ValueError
         If the level of a valid pixel is negative, NaN or infinite.
     """
-    levels = levels.astype(np.float64)
+    xp = namespace(levels)
+    levels = in_dtype_of(levels, np.dtype(np.float64))
     counted = levels if mask is None else levels[mask]
-    if not np.isfinite(counted).all() or (counted < 0).any():
+    if not xp.isfinite(counted).all() or (counted < 0).any():
         where = "" if mask is None else " at valid pixels"
         raise ValueError(f"a map of noise levels must be finite and nonnegative{where}")
-    if not counted.size:
+    if 0 in counted.shape:
         return NoiseMap(0.0, 0.0, 0.0, None)
-    mean = float(np.sqrt(np.mean(counted**2)))
+    unit = _unit_of_squares(counted)
+    mean = unit * float(xp.sqrt(xp.mean((counted / unit) ** 2)))
     if mask is not None:
-        levels = np.where(mask, levels, mean)
-    relative = np.maximum(levels / mean, _QUIETEST) if mean > 0 else None
+        levels = xp.where(mask, levels, xp.full_like(levels, mean))
+    relative = at_least(levels / mean, _QUIETEST) if mean > 0 else None
     return NoiseMap(mean, float(counted.min()), float(counted.max()), relative)

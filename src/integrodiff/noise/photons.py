@@ -32,6 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._checks import finite_number, nonnegative_number, positive_number
+from integrodiff.namespaces import (
+    Array,
+    at_least,
+    dtype_of,
+    in_dtype_of,
+    is_numpy,
+    namespace,
+    piecewise_polynomial,
+)
 
 if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline
@@ -85,15 +94,17 @@ class PoissonGaussian:
         """Return the variance of the noise where the mean grey value is ``signal``."""
         return np.asarray(self.gain * np.maximum(signal - self.offset, 0) + self.readout**2)
 
-    def stabilise(self, image: FloatArray) -> FloatArray:
+    def stabilise(self, image: Array) -> Array:
         """Return the generalised Anscombe transform, whose noise has variance close to one."""
         counts = (image - self.offset) / self.gain
-        return np.asarray(2 * np.sqrt(np.maximum(counts + _shift(self._sigma), 0)), image.dtype)
+        roots = namespace(image).sqrt(at_least(counts + _shift(self._sigma), 0))
+        return in_dtype_of(2 * roots, dtype_of(image))
 
-    def restore(self, stabilised: FloatArray) -> FloatArray:
+    def restore(self, stabilised: Array) -> Array:
         """Return the signal whose stabilised values have these means."""
-        counts = unbiased_inverse(stabilised.astype(np.float64), self._sigma)
-        return np.asarray(self.gain * counts + self.offset, stabilised.dtype)
+        means = in_dtype_of(stabilised, np.dtype(np.float64))
+        counts = unbiased_inverse(means, self._sigma)
+        return in_dtype_of(self.gain * counts + self.offset, dtype_of(stabilised))
 
     def in_units(self, slope: float, intercept: float) -> PoissonGaussian:
         """Return the same detector for grey values ``slope * value + intercept``."""
@@ -153,18 +164,20 @@ def expected_transform(counts: NDArray[np.float64], sigma: float) -> NDArray[np.
     return np.asarray(probabilities @ means, np.float64)
 
 
-def unbiased_inverse(values: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+def unbiased_inverse(values: Array, sigma: float) -> Array:
     """Return the mean numbers of photons for which the transform has these mean values.
 
     Values below that of zero photons give zero.
     """
     table = _inverse_table(sigma)
     lowest, highest = float(table.x[0]), float(table.x[-1])
-    inside = np.clip(values, lowest, highest)
-    counts = (table(inside) / 2) ** 2 - _shift(sigma)
+    inside = values.clip(lowest, highest)
+    known = is_numpy(values)
+    found = table(inside) if known else piecewise_polynomial(inside, table.x, table.c)
+    counts = (found / 2) ** 2 - _shift(sigma)
     # The limit of the inverse for many photons, reached at the end of the table.
     asymptotic = values**2 / 4 - 1 / 8 - sigma**2
-    return np.where(values > highest, asymptotic, np.maximum(counts, 0))
+    return namespace(values).where(values > highest, asymptotic, at_least(counts, 0))
 
 
 def _shift(sigma: float) -> float:

@@ -32,14 +32,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._checks import finite_number, nonnegative_number
+from integrodiff.namespaces import (
+    Array,
+    at_least,
+    dtype_of,
+    in_dtype_of,
+    interpolated,
+    namespace,
+)
 
-FloatArray = NDArray[np.floating[Any]]
 Floats = NDArray[np.float64]
 
 _ROUNDS = 3
@@ -71,7 +78,7 @@ class Rician:
         object.__setattr__(self, "sigma", nonnegative_number("sigma", self.sigma))
         object.__setattr__(self, "zero", finite_number("zero", self.zero))
 
-    def stabilise(self, image: FloatArray, levels: Floats | None = None) -> FloatArray:
+    def stabilise(self, image: Array, levels: Array | None = None) -> Array:
         """Return magnitudes whose noise has the deviation sigma, or of levels that vary.
 
         Parameters
@@ -84,16 +91,18 @@ class Rician:
         if self.sigma == 0:
             return image
         level = self.sigma if levels is None else levels
-        magnitudes = np.maximum(image - self.zero, 0) / level
-        return np.asarray(level * transform(np.asarray(magnitudes, np.float64)), image.dtype)
+        magnitudes = at_least(image - self.zero, 0) / level
+        found = level * transform(in_dtype_of(magnitudes, np.dtype(np.float64)))
+        return in_dtype_of(found, dtype_of(image))
 
-    def restore(self, stabilised: FloatArray, levels: Floats | None = None) -> FloatArray:
+    def restore(self, stabilised: Array, levels: Array | None = None) -> Array:
         """Return the magnitudes without noise whose stabilised values have these means."""
         if self.sigma == 0:
             return stabilised
         level = self.sigma if levels is None else levels
-        signal = unbiased_inverse(np.asarray(stabilised, np.float64) / level)
-        return np.asarray(level * signal + self.zero, stabilised.dtype)
+        means = in_dtype_of(stabilised, np.dtype(np.float64)) / level
+        signal = unbiased_inverse(means)
+        return in_dtype_of(level * signal + self.zero, dtype_of(stabilised))
 
 
 _AIR = 2.2
@@ -127,25 +136,25 @@ class _Tables(NamedTuple):
     ratios: Floats
 
 
-def transform(magnitudes: Floats) -> Floats:
+def transform(magnitudes: Array) -> Array:
     """Return f for magnitudes in noise levels."""
-    tables = _tables()
-    inside = np.interp(magnitudes, tables.magnitudes, tables.transformed)
+    xp, tables = namespace(magnitudes), _tables()
+    inside = interpolated(magnitudes, tables.magnitudes, tables.transformed)
     largest = float(tables.magnitudes[-1])
-    beyond = np.sqrt(np.maximum(magnitudes, largest) ** 2 - 0.5)
-    return np.where(magnitudes > largest, beyond, inside)
+    beyond = xp.sqrt(at_least(magnitudes, largest) ** 2 - 0.5)
+    return xp.where(magnitudes > largest, beyond, inside)
 
 
-def unbiased_inverse(means: Floats) -> Floats:
+def unbiased_inverse(means: Array) -> Array:
     """Return the signals for which the transform has these means; zero below that of zero."""
-    tables = _tables()
+    xp, tables = namespace(means), _tables()
     # The mean is an even function of the signal, so that its square is smooth at zero.
-    squares = np.interp(means, tables.means, tables.signals**2)
+    squares = interpolated(means, tables.means, tables.signals**2)
     largest = float(tables.means[-1])
-    high = np.maximum(means, largest)
-    beyond = (high + np.sqrt(high**2 - 1)) / 2
-    shift = tables.signals[-1] - (largest + np.sqrt(largest**2 - 1)) / 2
-    return np.where(means > largest, beyond + shift, np.sqrt(squares))
+    high = at_least(means, largest)
+    beyond = (high + xp.sqrt(high**2 - 1)) / 2
+    shift = float(tables.signals[-1] - (largest + np.sqrt(largest**2 - 1)) / 2)
+    return xp.where(means > largest, beyond + shift, xp.sqrt(squares))
 
 
 def rice_weights(signals: Floats, magnitudes: Floats) -> Floats:

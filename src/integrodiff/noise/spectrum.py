@@ -23,9 +23,9 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from integrodiff.namespaces import Array, is_numpy, made_like, namespace, on_host
 from integrodiff.validity import Mask
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
@@ -331,78 +331,97 @@ class Glimpse:
         )
 
 
-def tiles_of(image: NDArray[Any], valid: Mask | None = None) -> Tiles | None:
+def tiles_of(image: Array, valid: Mask | None = None) -> Tiles | None:
     """Return the tiles of a grey image, or None if it is constant or smaller than a tile."""
     seen = glimpse_of(image, valid)
     return None if seen is None else seen.measured()
 
 
-def glimpse_of(plane: NDArray[Any], valid: Mask | None = None) -> Glimpse | None:
+def glimpse_of(plane: Array, valid: Mask | None = None) -> Glimpse | None:
     """Return the pixels of a plane that are looked at, or None if no tile is valid.
+
+    Of a plane on a GPU these pixels alone are copied to the host; they are some 12,000 tiles at
+    most, whatever the size of the plane.
 
     Parameters
     ----------
-    plane : ndarray
+    plane : array
         Grey values, (row, column) or (row, column, sample).
     valid : array of bool, optional
         True at valid pixels.
     """
     if min(plane.shape[:2]) < SIDE:
         return None
-    image = plane[..., None] if plane.ndim == 2 else plane
-    squares = sliding_window_view(image, (SIDE, SIDE), axis=(0, 1))
+    squares = tuple(length - SIDE + 1 for length in plane.shape[:2])
     whole = None if valid is None else whole_squares(valid, SIDE)
-    count = math.prod(squares.shape[:2]) if whole is None else int(whole.sum())
+    count = math.prod(squares) if whole is None else int(whole.sum())
     if count == 0:
         return None
     step = math.ceil(math.sqrt(count / _MOST_TILES)) | 1
     if whole is None:
-        places = np.ones([len(range(0, length, step)) for length in squares.shape[:2]], np.bool_)
+        places = np.ones([len(range(0, length, step)) for length in squares], np.bool_)
     else:
-        step = max(step, math.ceil(math.sqrt(whole.size / _MOST_PLACES)) | 1)
+        step = max(step, math.ceil(math.sqrt(math.prod(squares) / _MOST_PLACES)) | 1)
         while step > 1 and whole[::step, ::step].sum() < min(count, _FEWEST_TILES):
             step -= 2
-        places = whole[::step, ::step]
+        places = _on_host(whole[::step, ::step])
     return Glimpse(
-        tiles=_chosen(squares[::step, ::step], places),
+        tiles=_chosen(plane, places, step),
         places=places,
         reach=-(-SIDE // step),
-        blocks=(_blocks(squares, whole, 0), _blocks(squares, whole, SIDE // 2)),
+        blocks=(_blocks(plane, whole, 0), _blocks(plane, whole, SIDE // 2)),
     )
 
 
-def whole_squares(valid: Mask, side: int) -> Mask:
+def _on_host(places: Array) -> Mask:
+    """Return on the host which places are chosen; the numbers of these are copied."""
+    if is_numpy(places):
+        return places  # type: ignore[no-any-return]
+    found = np.zeros(tuple(places.shape), np.bool_)
+    found[tuple(on_host(numbers) for numbers in namespace(places).nonzero(places))] = True
+    return found
+
+
+def whole_squares(valid: Array, side: int) -> Array:
     """Return which squares have valid pixels only, by their first row and column."""
     rows, columns = (max(length - side + 1, 0) for length in valid.shape)
-    high = valid[:rows].copy()
+    xp = namespace(valid)
+    high = xp.asarray(valid[:rows], copy=True)
     for k in range(1, side):
         high &= valid[k : k + rows]
-    whole = high[:, :columns].copy()
+    whole = xp.asarray(high[:, :columns], copy=True)
     for k in range(1, side):
         whole &= high[:, k : k + columns]
     return whole
 
 
-def _chosen(squares: NDArray[Any], places: Mask | None) -> NDArray[Any]:
-    """Return squares at some places, or at all, as rows: (square, sample, 64)."""
-    samples = squares.shape[2]
-    found = squares if places is None or places.all() else squares[places]
-    return found.reshape(-1, samples, SIDE**2)
+def _chosen(plane: Array, places: Mask, step: int, first: int = 0) -> NDArray[Any]:
+    """Return squares at places on a grid as rows, (square, sample, 64), on the host."""
+    rows, columns = (first + step * numbers for numbers in np.nonzero(places))
+    within = np.arange(SIDE)
+    at = (rows[:, None, None] + within[:, None], columns[:, None, None] + within)
+    found = plane[tuple(made_like(numbers, plane) for numbers in at)]
+    samples = 1 if plane.ndim == 2 else plane.shape[-1]
+    pixels = on_host(found).reshape(len(rows), SIDE**2, samples)
+    return np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
 
 
-def _blocks(squares: NDArray[Any], whole: Mask | None, first: int) -> NDArray[Any]:
+def _blocks(plane: Array, whole: Mask | None, first: int) -> NDArray[Any]:
     """Return blocks of 8 x 8 pixels that begin in some row and column; none if they are few.
 
     In a JPEG file that was not cropped the blocks begin in the first row and column.
     """
-    squares = squares[first::SIDE, first::SIDE]
+    size = [len(range(first, length - SIDE + 1, SIDE)) for length in plane.shape[:2]]
     places = None if whole is None else whole[first::SIDE, first::SIDE]
-    count = math.prod(squares.shape[:2]) if places is None else int(places.sum())
+    count = math.prod(size) if places is None else int(places.sum())
     if count < _FEWEST_BLOCKS:
-        return _chosen(squares[:0], None)
+        return _chosen(plane, np.zeros((0, 0), np.bool_), SIDE)
     step = max(1, math.isqrt(count // _MOST_BLOCKS))
-    chosen = None if places is None else places[::step, ::step]
-    return _chosen(squares[::step, ::step], chosen)
+    if places is None:
+        chosen = np.ones([-(-length // step) for length in size], np.bool_)
+    else:
+        chosen = _on_host(places[::step, ::step])
+    return _chosen(plane, chosen, step * SIDE, first)
 
 
 def _mixed(values: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:

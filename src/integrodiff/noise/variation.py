@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from integrodiff.namespaces import Array, made_like, namespace, samples_of
 from integrodiff.noise.spectrum import HIGH, LOWER, SIDE, TOP, Tiles, tiles_of
 from integrodiff.validity import Mask
 
@@ -129,14 +130,12 @@ class LocalLevels(NamedTuple):
         return self.large.variation(_COARSE) or self.small.variation(_FINE)
 
 
-def estimated_map(
-    planes: Sequence[NDArray[Any]], masks: Sequence[Mask | None]
-) -> NDArray[np.float64]:
+def estimated_map(planes: Sequence[Array], masks: Sequence[Mask | None]) -> Array:
     """Return the noise level at each pixel, the median over planes.
 
     Parameters
     ----------
-    planes : sequence of ndarray
+    planes : sequence of array
         Grey values, (row, column) or (row, column, sample). Samples share their level, the root
         mean square over them.
     masks : sequence of array of bool or None
@@ -155,18 +154,20 @@ def estimated_map(
         )
     rows = []
     for plane, mask in zip(planes, masks, strict=True):
-        samples = [plane] if plane.ndim == 2 else list(np.moveaxis(plane, -1, 0))
-        rows.append([tiles_of(sample, mask) for sample in samples])
-    found = map_of_tiles(rows, shape)
+        rows.append([tiles_of(sample, mask) for sample in samples_of(plane)])
+    found = map_of_tiles(rows, tuple(shape), planes[0])
     if found is None:
         raise ValueError("no part of the image shows noise whose level could be mapped; give sigma")
     return found
 
 
 def map_of_tiles(
-    planes: Sequence[Sequence[Tiles | None]], shape: tuple[int, ...]
-) -> NDArray[np.float64] | None:
-    """Return the map of planes from the tiles of their samples; None if none shows noise."""
+    planes: Sequence[Sequence[Tiles | None]], shape: tuple[int, ...], like: Array | None = None
+) -> Array | None:
+    """Return the map of planes from the tiles of their samples; None if none shows noise.
+
+    It is made where an array is that it is to be like.
+    """
     grids = []
     for samples in planes:
         found = [grid for tiles in samples if (grid := _map_cells(tiles, shape)) is not None]
@@ -175,7 +176,7 @@ def map_of_tiles(
     if not grids:
         return None
     rows, columns = (np.arange(length, dtype=np.float64) + 0.5 for length in shape)
-    return _interpolated(np.median(grids, axis=0), shape, rows, columns)
+    return _interpolated(np.median(grids, axis=0), shape, rows, columns, like)
 
 
 def _map_cells(tiles: Tiles | None, shape: tuple[int, ...]) -> Floats | None:
@@ -349,17 +350,26 @@ def _smoothed(grid: Floats) -> Floats:
         known = np.where(np.isfinite(known), known, median)
 
 
-def _interpolated(grid: Floats, shape: tuple[int, ...], rows: Floats, columns: Floats) -> Floats:
+def _interpolated(
+    grid: Floats,
+    shape: tuple[int, ...],
+    rows: Floats,
+    columns: Floats,
+    like: Array | None = None,
+) -> Array:
     """Return levels in these rows and columns, whose logarithms are linear between cells.
 
     They go on as they are from the centres of the outer cells to the border of the image.
     """
-    logs = np.log(grid)
+    like = grid if like is None else like
+    logs = made_like(np.log(grid), like)
+    xp = namespace(logs)
     for axis, places in enumerate((rows, columns)):
         count = grid.shape[axis]
         at = places / shape[axis] * count - 0.5
         low = np.clip(np.floor(at).astype(int), 0, max(count - 2, 0))
         high = np.minimum(low + 1, count - 1)
-        part = (at - low).reshape([-1 if a == axis else 1 for a in range(2)])
-        logs = np.take(logs, low, axis) * (1 - part) + np.take(logs, high, axis) * part
-    return np.asarray(np.exp(logs))
+        part = made_like((at - low).reshape([-1 if a == axis else 1 for a in range(2)]), like)
+        below, above = (xp.take(logs, made_like(n, like), axis=axis) for n in (low, high))
+        logs = below * (1 - part) + above * part
+    return xp.exp(logs)

@@ -139,12 +139,12 @@ def average_adjoint(flux: Array, axis: int) -> Array:
 def _shifted_pair(array: Array, down: int, right: int) -> tuple[Array, Array]:
     """Return all pixels that have a neighbour at ``(down, right)``, and these neighbours."""
     height, width = array.shape[ROW], array.shape[COLUMN]
-
-    def window(top: int, left: int) -> Array:
-        rows = slice(top, height - down + top)
-        return array[..., rows, slice(left, width - abs(right) + left)]
-
-    return window(0, max(-right, 0)), window(down, max(right, 0))
+    corners = (0, max(-right, 0)), (down, max(right, 0))
+    here, there = (
+        array[..., slice(top, height - down + top), slice(left, width - abs(right) + left)]
+        for top, left in corners
+    )
+    return here, there
 
 
 def _zero_border(flow: Array, *, rows: tuple[int, int], columns: tuple[int, int]) -> Array:

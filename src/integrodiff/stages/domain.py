@@ -35,7 +35,6 @@ times smaller for large scales, since Schur's test knows nothing of how small th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -45,7 +44,12 @@ from scipy.ndimage import distance_transform_cdt
 from integrodiff.stages._arrays import Array, Scalar, namespace, plain, slice_along
 from integrodiff.stages.gradient import pad_with_zero
 from integrodiff.stages.operators import DerivativeOperator, Distances, Parts
-from integrodiff.stages.scale_space import FLAT, blur_field, discrete_gaussian
+from integrodiff.stages.scale_space import (
+    FLAT,
+    blur_field,
+    discrete_gaussian,
+    with_derivatives,
+)
 
 TAIL = 1e-9
 """Mass of a blur that may lie on invalid pixels around the flux of a higher derivative."""
@@ -65,14 +69,24 @@ class Domain:
     spacing : sequence of float
         Distance of neighbours along each axis of the mask. Edges along an axis have the weight of
         the inverse of its square.
+    farthest : int, optional
+        Distance from invalid pixels beyond which pixels are all alike, for masks that are not
+        NumPy's: their distances are found step by step.
     """
 
     def __init__(
-        self, mask: NDArray[np.bool_], like: Array, spacing: Sequence[float] = FLAT
+        self,
+        mask: Array,
+        like: Array,
+        spacing: Sequence[float] = FLAT,
+        farthest: int | None = None,
     ) -> None:
         self._like = like
         self._spacing = tuple(spacing)
-        self.distances = distances(mask)
+        if isinstance(mask, np.ndarray):
+            self.distances = distances(mask)
+        else:
+            self.distances = distances_on_device(mask, farthest)
         self._edges = {
             axis: self._field(slice_along(mask, axis, 1, None) & slice_along(mask, axis, None, -1))
             / (walk_rate(spacing) * distance**2)
@@ -81,7 +95,7 @@ class Domain:
         self._valid: dict[tuple[DerivativeOperator, int], Parts] = {}
         self._shares: dict[tuple[DerivativeOperator, float], Array] = {}
 
-    def _field(self, values: NDArray[Any]) -> Array:
+    def _field(self, values: Array) -> Array:
         like = self._like
         return namespace(like).asarray(values, dtype=like.dtype, device=like.device)
 
@@ -103,7 +117,7 @@ class Domain:
             return total
         # As in scale_space.blur_field: the generator of the scale space is minus the Laplacian.
         rate = walk_rate(self._spacing)
-        return total + (scale - width) * width * rate * (self._walk(total) - total)
+        return with_derivatives(total, scale, width, lambda u: rate * (self._walk(u) - u))
 
     def _walk(self, image: Array) -> Array:
         """Return Y times the image: a quarter of each difference goes along its edge."""
@@ -150,6 +164,41 @@ def distances(mask: NDArray[np.bool_]) -> Distances:
     for axis in range(-mask.ndim, 0):
         cells = np.minimum(slice_along(cells, axis, 1, None), slice_along(cells, axis, None, -1))
     return Distances(pixels, cells)
+
+
+def distances_on_device(mask: Array, farthest: int | None = None) -> Distances:
+    """Return :func:`distances` of a mask that is not NumPy's, where it is.
+
+    Beyond ``farthest`` all pixels are far away.
+    """
+    xp = namespace(mask)
+    number, left, steps = xp.astype(mask, xp.int32), mask, 1
+    while steps < farthest if farthest is not None else _has_both(left):
+        for axis in range(-mask.ndim, 0):
+            left = _eroded(left, axis)
+        number = number + xp.astype(left, xp.int32)
+        steps += 1
+    pixels = xp.where(left, xp.full_like(number, _FAR), number)
+    cells = pixels
+    for axis in range(-mask.ndim, 0):
+        first, last = slice_along(cells, axis, None, 1), slice_along(cells, axis, -1, None)
+        before = xp.concat([first, cells], axis=axis)
+        cells = xp.minimum(before, xp.concat([cells, last], axis=axis))
+    return Distances(pixels, cells)
+
+
+def _has_both(mask: Array) -> bool:
+    """Whether there are valid and invalid pixels."""
+    return bool(mask.any()) and not bool(mask.all())
+
+
+def _eroded(mask: Array, axis: int) -> Array:
+    """Return which pixels are valid together with their neighbours along an axis."""
+    found = namespace(mask).asarray(mask, copy=True)
+    inner, outer = slice_along(mask, axis, None, -1), slice_along(mask, axis, 1, None)
+    slice_along(found, axis, 1, None)[...] &= inner
+    slice_along(found, axis, None, -1)[...] &= outer
+    return found
 
 
 def walk_rate(spacing: Sequence[float]) -> float:

@@ -61,12 +61,7 @@ def central_gradient(image: Float[Array, "*batch channel height width"]) -> Grad
 
 def central_gradient_of(*, right: Array, down: Array) -> Gradient:
     """Return central differences from the differences to the right and to the lower neighbour."""
-
-    def half_sum(differences: Array, axis: int) -> Array:
-        step = pad_with_zero(differences, axis)
-        return (slice_along(step, axis, 1, None) + slice_along(step, axis, None, -1)) / 2
-
-    return Gradient(x=half_sum(right, COLUMN), y=half_sum(down, ROW))
+    return Gradient(x=_half_sum(right, COLUMN), y=_half_sum(down, ROW))
 
 
 def difference(image: Array, axis: int) -> Array:
@@ -84,15 +79,25 @@ def average(image: Array, axis: int) -> Array:
 
 def pad_with_zero(array: Array, axis: int, *, before: int = 1, after: int = 1) -> Array:
     """Put zeros before and after ``array``, one each unless told otherwise."""
-    xp = namespace(array)
+    parts = [array]
+    if before:
+        parts.insert(0, _zeros_along(array, axis, before))
+    if after:
+        parts.append(_zeros_along(array, axis, after))
+    return namespace(array).concat(parts, axis=axis)
 
-    def zeros(count: int) -> Array:
-        shape = list(array.shape)
-        shape[axis] = count
-        return xp.zeros(tuple(shape), dtype=array.dtype, device=array.device)
 
-    ends = [zeros(before)] * bool(before), [zeros(after)] * bool(after)
-    return xp.concat([*ends[0], array, *ends[1]], axis=axis)
+# Not inside of the functions that use them: the check of shapes would compile its own again at
+# every call.
+def _zeros_along(array: Array, axis: int, count: int) -> Array:
+    shape = list(array.shape)
+    shape[axis] = count
+    return namespace(array).zeros(tuple(shape), dtype=array.dtype, device=array.device)
+
+
+def _half_sum(differences: Array, axis: int) -> Array:
+    step = pad_with_zero(differences, axis)
+    return (slice_along(step, axis, 1, None) + slice_along(step, axis, None, -1)) / 2
 
 
 def _neighbour_difference(image: Array, axis: int) -> Array:

@@ -91,9 +91,9 @@ def blur(
 
     The operator is self-adjoint, positive, preserves the mean of every channel, and is diagonal
     under the DCT-II with eigenvalues :math:`e^{\sigma^2 (\cos\omega_x + \cos\omega_y - 2)}`.
-    A scale that is an array without axes carries its first derivative on to the result, since
-    :math:`\partial_\sigma K_\sigma = \sigma \Delta K_\sigma` exactly. One with the shape
-    ``(image, 1, 1, 1)`` has a scale for each image and carries derivatives of all orders.
+    A scale that is an array without axes carries its first and second derivatives on to the
+    result, since :math:`\partial_\sigma K_\sigma = \sigma \Delta K_\sigma` exactly. One with the
+    shape ``(image, 1, 1, 1)`` has a scale for each image and carries derivatives of all orders.
 
     ``spacing`` has one number for each of the last axes, two for images and three for volumes. The
     scale is a length in its unit.
@@ -139,21 +139,48 @@ def blur_field(
     if isinstance(scale, (int, float)):
         return field
     second_difference = (-2.0, 1.0)  # along all axes it is the generator of the scale space
-    laplacian = sum(
-        shifted_sum(field, second_difference, axis, grid=grid, sign=sign) / distance**2
-        for axis, sign, distance in axes
-    )
-    # The factor is zero; only its derivative counts.
-    return field + (scale - width) * width * laplacian
+
+    def laplacian(of: Array) -> Array:
+        return sum(
+            shifted_sum(of, second_difference, axis, grid=grid, sign=sign) / distance**2
+            for axis, sign, distance in axes
+        )
+
+    return with_derivatives(field, scale, width, laplacian)
+
+
+def with_derivatives(
+    blurred: Array, scale: Scalar, width: float, generator: Callable[[Array], Array]
+) -> Array:
+    r"""Return a blurred field with its first and second derivatives by the scale.
+
+    They are those of :math:`K_\sigma = e^{\sigma^2 G / 2}`, :math:`\sigma G K_\sigma` and
+    :math:`(G + \sigma^2 G^2) K_\sigma`, with the generator G. The factors are zero; only their
+    derivatives count.
+    """
+    once = generator(blurred)
+    twice = generator(once)
+    change = scale - width
+    return blurred + change * (width * once + 0.5 * change * (once + width**2 * twice))
 
 
 def _blur_each(
     field: Array, scale: Array, grid: Grid, signs: Sequence[int], spacing: Sequence[float]
 ) -> Array:
-    """Smooth each image with its own scale, by products with matrices of any axis."""
+    """Smooth each image with its own scale: short axes by matrices, long ones by shifted sums."""
     xp = namespace(field)
+    longest = max(field.shape[-len(spacing) :])
+    # Compilers cannot look at the largest scale, which tells how many neighbours there are.
+    sums = longest > _LONGEST_MATRIX and not _is_compiling(xp)
+    widest = _largest(scale) if sums else 0.0
     for axis, sign, distance in zip(range(-len(spacing), 0), signs, spacing, strict=True):
         size = field.shape[axis]
+        if sums and size > _LONGEST_MATRIX:
+            tolerance = float(xp.finfo(field.dtype).eps) / 2
+            taps = gaussian_taps(scale / distance, widest / distance, tolerance)
+            taps = [xp.astype(tap, field.dtype) for tap in taps]
+            field = shifted_sum(field, taps, axis, grid=grid, sign=sign)
+            continue
         matrix = periodic_matrix(scale / distance, size, grid=grid, sign=sign)
         matrix = xp.astype(matrix, field.dtype)
         if axis == COLUMN:
@@ -165,6 +192,37 @@ def _blur_each(
             each = xp.reshape(matrix, (*matrix.shape[:-3], size, size))
             field = xp.reshape(xp.matmul(each, rows), field.shape)
     return field
+
+
+def gaussian_taps(scale: Array, widest: float, tolerance: float) -> list[Array]:
+    r"""Return half of the discrete Gaussians of some scales, as smooth functions of them.
+
+    The taps are sums over as many frequencies as it takes for the kernel of the largest scale,
+    ``widest``, to be far from its periodic copies; ``tolerance`` is the mass that is cut off of it.
+    They are normalised, as those of :func:`discrete_gaussian`.
+    """
+    xp = namespace(scale)
+    radius = len(discrete_gaussian(widest, tolerance)) - 1
+    count = 2 * radius + 2
+    cosines = _cosines(xp, count, scale.device)[:, : radius + 1]
+    number = xp.arange(count + 1, device=scale.device)
+    frequencies = xp.cos(xp.astype(number, xp.float64) * (math.pi / count))
+    symbol = xp.exp(scale[..., None] ** 2 * (frequencies - 1))
+    taps = xp.matmul(symbol * _end_weights(xp, count, scale.device), cosines) / count
+    taps = taps / (2 * xp.sum(taps, axis=-1, keepdims=True) - taps[..., :1])
+    return [taps[..., n] for n in range(radius + 1)]
+
+
+def _largest(scale: Array) -> float:
+    """Return the largest of some scales, without derivatives."""
+    values = scale.detach() if hasattr(scale, "detach") else scale
+    return max(float(value) for value in values.reshape(-1))
+
+
+def _is_compiling(xp: Any) -> bool:
+    """Whether PyTorch compiles what is computed."""
+    compiler = getattr(xp, "compiler", None)
+    return compiler is not None and bool(compiler.is_compiling())
 
 
 def periodic_matrix(
@@ -278,7 +336,7 @@ def smooth_along(
     if size > _LONGEST_MATRIX:
         return shifted_sum(image, taps, axis, grid=grid, sign=sign)
     xp = namespace(image)
-    where = image.dtype, image.device, _is_inference(xp)
+    where = image.dtype, _Place(image.device), _is_inference(xp)
     matrix = _matrix_on_device(xp, size, taps, grid, sign, axis, *where)
     if axis == COLUMN:
         return xp.matmul(image, matrix)
@@ -286,6 +344,19 @@ def smooth_along(
         return xp.matmul(matrix, image)
     slices = xp.reshape(image, (*image.shape[:axis], size, -1))
     return xp.reshape(xp.matmul(matrix, slices), image.shape)
+
+
+class _Place:
+    """A device that can be a key, which those of some libraries cannot."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and str(self.device) == str(other.device)
+
+    def __hash__(self) -> int:
+        return hash(str(self.device))
 
 
 @lru_cache(maxsize=64)
@@ -297,7 +368,7 @@ def _matrix_on_device(
     sign: int,
     axis: int,
     dtype: Any,
-    device: Any,
+    place: _Place,
     inference: bool,
 ) -> Array:
     """Return the matrix where it is needed: a copy to a GPU takes longer than the product.
@@ -307,7 +378,7 @@ def _matrix_on_device(
     matrix = _blur_matrix(size, taps, grid, sign)
     # At the pixels it is symmetric.
     matrix = matrix.T if axis != COLUMN and grid == "cells" else matrix
-    return xp.asarray(matrix, dtype=dtype, device=device)
+    return xp.asarray(matrix, dtype=dtype, device=place.device)
 
 
 @lru_cache(maxsize=64)
@@ -318,7 +389,7 @@ def _blur_matrix(size: int, taps: tuple[float, ...], grid: Grid, sign: int) -> N
 
 
 def shifted_sum(
-    image: Array, taps: Sequence[float], axis: int, *, grid: Grid = "pixels", sign: int = EVEN
+    image: Array, taps: Sequence[Scalar], axis: int, *, grid: Grid = "pixels", sign: int = EVEN
 ) -> Array:
     """Correlate by adding up shifted images."""
     size, radius = image.shape[axis], len(taps) - 1

@@ -112,7 +112,7 @@ def _sum_of_squares(parts: Sequence[Array]) -> Array:
     return squares
 
 
-_SIGNS: dict[str, tuple[int, ...]] = {
+SIGNS: dict[str, tuple[int, ...]] = {
     "xx": (EVEN, EVEN, EVEN),
     "xy": (EVEN, ODD, ODD),
     "xz": (ODD, EVEN, ODD),
@@ -135,7 +135,7 @@ def integrated_tensor(
     """
 
     def smoothed(name: str) -> Array:
-        signs = _SIGNS[name][-len(spacing) :]
+        signs = SIGNS[name][-len(spacing) :]
         return blur_field(getattr(tensor, name), scale, grid=grid, signs=signs, spacing=spacing)
 
     return type(tensor)(*map(smoothed, tensor._fields))

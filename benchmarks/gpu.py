@@ -1,0 +1,364 @@
+"""The engine ``cuda`` on a GPU in one call: agreement with the reference, memory, and speed.
+
+    python benchmarks/gpu.py --json results/gpu.json
+    compute-sanitizer --tool racecheck python benchmarks/gpu.py small
+
+The first prints every figure as it is measured. It needs a GPU, CuPy and PyTorch, and the sources
+on ``PYTHONPATH`` where the package is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from integrodiff import load_model
+from integrodiff.engines import ENGINES
+from integrodiff.engines.cuda.kernels import short_kernels
+from integrodiff.stages import Evolution
+
+MODELS = (
+    *("pm", "eed", "iid", "iad", "iad-full", "iad-power", "iad-fast", "iad-plus", "iad-deep"),
+    "iad-orders",
+)
+SHAPES: tuple[tuple[int, ...], ...] = ((2, 1, 145, 170), (1, 3, 67, 33), (1, 1, 7), (1, 300, 1))
+VOLUMES: tuple[tuple[int, ...], ...] = ((2, 1, 19, 31, 57), (1, 2, 5, 9, 6), (1, 1, 4, 1))
+SPACINGS = ((1.0, 1.0, 1.0), (3.0, 1.0, 1.0))
+SIGMA = 25.0
+BATCH = (200, 1, 256, 256)
+
+
+def picture(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.float64]:
+    """Return smooth shades, edges and noise between 0 and 255."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[: shape[-2], : shape[-1]]
+    clean = 128 + 70 * np.sin(x / 19) * np.cos(y / 31) + 50 * ((x + 2 * y) % 97 < 40)
+    noisy: NDArray[np.float64] = clean + rng.normal(0, SIGMA, shape)
+    return noisy
+
+
+def on_gpu(image: NDArray[np.float64], dtype: str = "float32") -> Any:
+    """Return a tensor of PyTorch."""
+    import torch
+
+    return torch.tensor(image, dtype=getattr(torch, dtype), device="cuda")
+
+
+def evolution(model: str, spacing: tuple[float, float, float] | None = None) -> Evolution:
+    """Return the process of a model, in volumes if there is a spacing."""
+    found = load_model(model).evolution(SIGMA)
+    return found if spacing is None else found.in_volume(spacing)
+
+
+def parity(
+    models: tuple[str, ...] = MODELS,
+    shapes: tuple[tuple[int, ...], ...] = SHAPES,
+    volumes: tuple[tuple[int, ...], ...] = VOLUMES,
+) -> list[dict[str, Any]]:
+    """Return the largest differences from the reference in grey levels."""
+    cases: list[tuple[str, Evolution, tuple[int, ...]]] = [
+        (model, evolution(model), shape) for model in models for shape in shapes
+    ]
+    for model in ("iad-plus-volume", "iad"):
+        for spacing in SPACINGS:
+            name = f"{model}, spacing {spacing[0]:g} : 1 : 1"
+            cases += [(name, evolution(model, spacing), shape) for shape in volumes]
+    rows: dict[str, dict[str, Any]] = {}
+    for name, process, shape in cases:
+        image = picture(shape)
+        levels = np.linspace(0.6, 1.6, image[(0,) * (image.ndim - process.dimensions)].size)
+        levels = levels.reshape(shape[-process.dimensions :])
+        row = rows.setdefault(name, {"model": name})
+        for label, noise in (("", None), (" with map", levels)):
+            expected = ENGINES["numpy"].evolve(image, process, relative_noise=noise)
+            for kind, dtype, exact in (
+                ("float64 exact", "float64", True),
+                ("float32 exact", "float32", True),
+                ("float32", "float32", False),
+            ):
+                engine = ENGINES["cuda"].prepare(process, exact=exact, relative_noise=noise)
+                found = engine(on_gpu(image, dtype)).cpu().numpy()
+                key = kind + label
+                row[key] = max(row.get(key, 0.0), float(np.abs(found - expected).max()))
+        print(json.dumps(row), flush=True)
+    return list(rows.values())
+
+
+def masks() -> float:
+    """Return the largest difference with invalid pixels, which run as stages on the GPU."""
+    image, rng = picture((1, 61, 47)), np.random.default_rng(1)
+    mask = rng.random((61, 47)) < 0.9
+    process = evolution("iad-plus")
+    expected = ENGINES["numpy"].evolve(image, process, mask=mask)
+    found = ENGINES["cuda"].prepare(process, mask=mask)
+    by_torch = found(on_gpu(image, "float64")).cpu().numpy()
+    by_cupy = found(image)
+    return float(max(np.abs(by_torch - expected).max(), np.abs(by_cupy - expected).max()))
+
+
+def milliseconds(run: Callable[[], object], repeats: int = 7) -> float:
+    """Return the median time of a call by the events of the GPU."""
+    import torch
+
+    event: Any = torch.cuda.Event
+    run()
+    run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(repeats):
+        begin, end = event(enable_timing=True), event(enable_timing=True)
+        begin.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    return float(np.median(times))
+
+
+def ceilings() -> dict[str, float]:
+    """Return the measured rates of copies (both ways) and of fused multiply-adds."""
+    import cupy
+    import torch
+
+    source = torch.empty(2**28, device="cuda")
+    target = torch.empty_like(source)
+    copied = milliseconds(lambda: target.copy_(source))
+    kernel = cupy.RawKernel(
+        """extern "C" __global__ void multiply_add(float* out, float factor) {
+          float sum[8];
+          for (int n = 0; n < 8; ++n) sum[n] = threadIdx.x + n;
+          for (int k = 0; k < 4096; ++k)
+            for (int n = 0; n < 8; ++n) sum[n] = fmaf(sum[n], factor, 1.0f);
+          for (int n = 1; n < 8; ++n) sum[0] += sum[n];
+          out[blockIdx.x * blockDim.x + threadIdx.x] = sum[0];
+        }""",
+        "multiply_add",
+    )
+    blocks = 132 * 16
+    out = cupy.empty(blocks * 512, cupy.float32)
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+    for _ in range(3):
+        begin.record()
+        kernel((blocks,), (512,), (out, np.float32(0.999)))
+        end.record()
+        end.synchronize()
+    spent = cupy.cuda.get_elapsed_time(begin, end)
+    return {
+        "copy TB/s": 2 * source.numel() * 4 / copied / 1e9,
+        "multiply-adds T/s": blocks * 512 * 8 * 4096 / spent / 1e9,
+    }
+
+
+def work(process: Evolution) -> dict[str, float]:
+    """Return bytes and multiply-adds per pixel and step, of blurs and fluxes of order one."""
+    found = short_kernels(process)
+    scales, flows = len(found.blurs), len(found.evolution.terms(0)[0].scales_in_flux)
+    radii = [len(taps) - 1 for taps, _ in found.blurs]
+    # Rows of a tile are smoothed with its margin, columns without.
+    blurred = [(2 * r + 1) * (2 + r / 32) for r in radii]
+    flowing = [blurred[i] for i in found.evolution.terms(0)[0].scales_in_flux]
+    return {
+        "bytes": 4.0 * (1 + scales + scales + flows + flows + 2),
+        "multiply-adds": sum(blurred) + sum(flowing) + 25.0 * scales,
+    }
+
+
+def cuda_call(process: Evolution, image: Any) -> Callable[[], object]:
+    """Return a call of the engine."""
+    prepared = ENGINES["cuda"].prepare(process)
+    return lambda: prepared(image)
+
+
+def network() -> Any:
+    """Return a network of the size of DnCNN, 17 layers of 64 channels, with random weights."""
+    from torch import nn
+
+    layers: list[Any] = [nn.Conv2d(1, 64, 3, padding=1), nn.ReLU()]
+    for _ in range(15):
+        layers += [nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Conv2d(64, 1, 3, padding=1)).cuda()
+
+
+class Figures(dict[str, float]):
+    """Named numbers, which are printed as they come."""
+
+    def note(self, name: str, value: float) -> float:
+        """Add a number."""
+        self[name] = value
+        print(f"{name}: {value:.4g}", flush=True)
+        return value
+
+
+def speed_of_batches(figures: Figures) -> None:
+    """Time the models on a batch, and how near ``iad`` comes to the ceilings."""
+    import torch
+
+    batch, pixels = on_gpu(picture(BATCH)), float(np.prod(BATCH))
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run = cuda_call(evolution("iad"), batch)
+    spent = figures.note("iad, 200 x 256 x 256, ms", milliseconds(run))
+    peak = (torch.cuda.max_memory_allocated() - before) / (4 * pixels)
+    figures.note("iad, planes of the batch at the peak", peak)
+    limits, done, steps = ceilings(), work(evolution("iad")), 10 * pixels / spent / 1e9
+    for name, value in limits.items():
+        figures.note(name, value)
+    figures.note("iad, part of the copy ceiling", done["bytes"] * steps / limits["copy TB/s"])
+    arithmetic = done["multiply-adds"] * steps / limits["multiply-adds T/s"]
+    figures.note("iad, part of the multiply-add ceiling", arithmetic)
+    for model in ("iad-fast", "iad-plus", "iad-deep"):
+        run = cuda_call(evolution(model), batch)
+        figures.note(f"{model}, 200 x 256 x 256, ms", milliseconds(run))
+    eager = ENGINES["torch"].prepare(evolution("iad"))
+    spent = milliseconds(lambda: eager(batch), 3)
+    figures.note("iad, torch, operation by operation, ms", spent)
+
+
+def speed_of_network(figures: Figures) -> None:
+    """Time the network on the same batch, a quarter at a time."""
+    import torch
+
+    part, net = on_gpu(picture((BATCH[0] // 4, *BATCH[1:]))), network()
+    with torch.no_grad():
+        spent = 4 * milliseconds(lambda: net(part), 3)
+        figures.note("17 layers of 64 channels, float32, ms", spent)
+        with torch.autocast("cuda", torch.bfloat16):
+            spent = 4 * milliseconds(lambda: net(part), 3)
+        figures.note("17 layers of 64 channels, bfloat16, ms", spent)
+
+
+def speed_of_large(figures: Figures) -> None:
+    """Time one large image and one large volume."""
+    large = on_gpu(picture((1, 8192, 8192)))
+    for model in ("iad", "iad-plus", "iad-deep"):
+        run = cuda_call(evolution(model), large)
+        figures.note(f"{model}, 8192 x 8192, ms", milliseconds(run, 3))
+    volume = on_gpu(picture((1, 512, 512, 512)))
+    run = cuda_call(evolution("iad-plus-volume", (1.0, 1.0, 1.0)), volume)
+    figures.note("iad-plus-volume, 512 x 512 x 512, ms", milliseconds(run, 2))
+
+
+def speed() -> dict[str, float]:
+    """Time the engine beside PyTorch's operations and a network."""
+    figures = Figures()
+    speed_of_batches(figures)
+    speed_of_network(figures)
+    speed_of_large(figures)
+    return dict(figures)
+
+
+def _require_finite(found: Any) -> None:
+    if not bool(found.isfinite().all()):
+        raise ArithmeticError("a result is not finite")
+
+
+def many_calls(count: int = 1000) -> dict[str, Any]:
+    """Denoise random shapes; return how much memory is left in use."""
+    import torch
+
+    rng = np.random.default_rng(5)
+    prepared = [ENGINES["cuda"].prepare(evolution(model)) for model in ("iad", "iad-plus", "pm")]
+    used = []
+    for n in range(count):
+        shape = (int(rng.integers(1, 5)), int(rng.integers(1, 4)), *rng.integers(1, 200, 2))
+        image = torch.rand(tuple(map(int, shape)), device="cuda") * 255
+        found = prepared[n % 3](image)
+        _require_finite(found)
+        del image, found
+        if n in (count // 10, count - 1):
+            used.append(torch.cuda.memory_allocated())
+    return {"calls": count, "bytes more than after a tenth": used[1] - used[0]}
+
+
+def full_gpu() -> str:
+    """Fill the memory, see the message, free it, and denoise again."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    hold = torch.empty(free - 2**30, dtype=torch.uint8, device="cuda")
+    image = torch.rand((1, 8000, 8000), device="cuda") * 255
+    prepared = ENGINES["cuda"].prepare(evolution("iad"))
+    try:
+        prepared(image)
+    except MemoryError as error:
+        message = str(error)
+    else:
+        message = "no error"
+    del hold
+    torch.cuda.empty_cache()
+    _require_finite(prepared(image))
+    return message
+
+
+def compiled() -> dict[str, float]:
+    """Time the layer compiled by PyTorch; that takes a minute, most of it for compiling."""
+    import torch
+
+    from integrodiff.nn import Diffusion
+
+    batch = on_gpu(picture(BATCH))
+    layer = torch.compile(Diffusion("iad").cuda())
+    with torch.no_grad():
+        spent = milliseconds(lambda: layer(batch, SIGMA), 3)
+    figures = Figures()
+    figures.note("iad, torch.compile, ms", spent)
+    return dict(figures)
+
+
+def checks() -> dict[str, Any]:
+    """Return what is left after many calls, the message of a full GPU, and masks."""
+    found = {"many calls": many_calls(), "full": full_gpu(), "masks": masks()}
+    print(found, flush=True)
+    return found
+
+
+def main() -> None:
+    """Run what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parts = ("speed", "checks", "parity", "compiled")
+    parser.add_argument("parts", nargs="*", choices=[*parts, "small", []], help="all by default")
+    parser.add_argument("--json", type=Path, help="add all figures to this file")
+    given = parser.parse_args()
+    reason = ENGINES["cuda"].unavailable()
+    if reason is not None:
+        sys.exit(f"the engine 'cuda' cannot run here: {reason}")
+    if given.parts == ["small"]:
+        parity(("iad", "iad-plus"), ((1, 2, 37, 70),), ((1, 5, 9, 6),))
+        return
+    import cupy
+    import torch
+
+    record: dict[str, Any] = {}
+    if given.json and given.json.exists():
+        record = json.loads(given.json.read_text("utf-8"))
+    record |= {
+        "date": date.today().isoformat(),
+        "gpu": torch.cuda.get_device_name(),
+        "cupy": cupy.__version__,
+        "torch": torch.__version__,
+    }
+    runs: dict[str, Callable[[], Any]] = {
+        "speed": speed,
+        "checks": checks,
+        "parity": parity,
+        "compiled": compiled,
+    }
+    for part in given.parts or parts:
+        begin = time.perf_counter()
+        record[part] = runs[part]()
+        print(f"{part}: {time.perf_counter() - begin:.0f} s in all", flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

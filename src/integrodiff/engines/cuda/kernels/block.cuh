@@ -1,0 +1,122 @@
+// One source for two machines: NVRTC compiles it for the GPU, and a C++17 compiler for the host,
+// where the tests run it without a GPU.
+//
+// A kernel is a sequence of phases. In each, FOR_EACH deals out independent tasks to the threads of
+// a block; SYNC ends a phase. Nothing but shared memory lasts from one phase to the next, so the
+// host may run the tasks of a phase one after the other, in any order.
+#pragma once
+
+#ifndef REAL
+#define REAL float
+#endif
+using real = REAL;
+
+// What a kernel is told. The fields are those of arguments_type in launch.py, in this order.
+constexpr int PLANES = 16;
+constexpr int NUMBERS = 512;
+
+struct Arguments {
+  const real* input[PLANES];
+  real* output[PLANES];
+  const real* extra[4];
+  long long inner;      // distance of neighbours along the axis of a blur
+  long long lines;      // number of lines that are smoothed, or of values
+  int depth, height, width;
+  int channels;
+  int count[4];         // meaning by kernel
+  int flags[PLANES];    // meaning by kernel, mostly one for each scale
+  real numbers[NUMBERS];
+};
+
+#if defined(__CUDACC__)
+
+#define INLINE __device__ __forceinline__
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ Arguments args)
+#define SHARED extern __shared__ __align__(16) unsigned char shared_bytes[]; real* shared = reinterpret_cast<real*>(shared_bytes)
+#define FOR_EACH(task, tasks) for (int task = threadIdx.x; task < (tasks); task += THREADS)
+// The same for rows of values: a warp takes a row, and its lanes take neighbours.
+#define FOR_EACH_ROW(row, rows) for (int row = threadIdx.x / 32; row < (rows); row += THREADS / 32)
+#define FOR_EACH_LANE(lane) for (int lane = threadIdx.x % 32, once = 1; once; once = 0)
+#define FOR_EACH_COLUMN(column, columns) for (int column = threadIdx.x % 32; column < (columns); column += 32)
+#define SYNC __syncthreads()
+#define BLOCK_X static_cast<int>(blockIdx.x)
+#define BLOCK_Y static_cast<int>(blockIdx.y)
+#define BLOCK_Z static_cast<int>(blockIdx.z)
+
+// A value that no thread of the kernel writes; reads may be moved across writes to other places.
+INLINE real fetch(const real* place) { return __ldg(place); }
+INLINE real power_of_two(real x) { return exp2(x); }
+
+#else
+
+#include <cmath>
+#include <vector>
+
+struct Block { int x, y, z; };
+#define INLINE inline
+#define KERNEL(name)                                                                             \
+  static void name##_block(const Arguments& args, real* shared_memory, Block block);             \
+  extern "C" void name(const Arguments* args, const int* grid, int shared_count) {               \
+    for (int z = 0; z < grid[2]; ++z)                                                            \
+      for (int y = 0; y < grid[1]; ++y)                                                          \
+        for (int x = 0; x < grid[0]; ++x) {                                                      \
+          /* Of its own for every block: whatever is read must have been written by it. */       \
+          std::vector<real> memory(shared_count, std::nan(""));                                  \
+          name##_block(*args, memory.data(), Block{x, y, z});                                    \
+        }                                                                                        \
+  }                                                                                              \
+  static void name##_block([[maybe_unused]] const Arguments& args,                               \
+                           [[maybe_unused]] real* shared_memory, [[maybe_unused]] Block block)
+#define SHARED real* shared = shared_memory
+#ifdef BACKWARDS
+#define FOR_EACH(task, tasks) for (int task = (tasks) - 1; task >= 0; --task)
+#else
+#define FOR_EACH(task, tasks) for (int task = 0; task < (tasks); ++task)
+#endif
+#define FOR_EACH_ROW(row, rows) FOR_EACH(row, rows)
+#define FOR_EACH_LANE(lane) FOR_EACH(lane, 32)
+#define FOR_EACH_COLUMN(column, columns) FOR_EACH(column, columns)
+#define SYNC ((void)0)
+#define BLOCK_X block.x
+#define BLOCK_Y block.y
+#define BLOCK_Z block.z
+
+inline real fetch(const real* place) { return *place; }
+inline real power_of_two(real x) { return std::exp2(x); }
+using std::fabs;
+using std::sqrt;
+using std::cos;
+using std::acos;
+// What NVRTC has built in.
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+
+#endif
+
+// Index of a place beyond the border, continued by reflection as often as it takes. The mirror is
+// half a pixel outside of pixels (mirror = 0) and on the outermost cells (mirror = 1).
+INLINE int reflected(int i, int n, int mirror = 0) {
+  if (static_cast<unsigned>(i) < static_cast<unsigned>(n)) return i;
+  const int period = 2 * (n - mirror);
+  if (period == 0) return 0;
+  i %= period;
+  if (i < 0) i += period;
+  return i < n ? i : period - 1 + mirror - i;
+}
+
+// The same for places that are no more than n beyond the border.
+INLINE int reflected_once(int i, int n, int mirror = 0) {
+  i = i < 0 ? mirror - 1 - i : i;
+  return i < n ? i : 2 * n - 1 - mirror - i;
+}
+
+// Whether such a place lies behind an odd number of mirrors, where odd fields change their sign.
+INLINE bool is_mirrored(int i, int n, int mirror) {
+  if (static_cast<unsigned>(i) < static_cast<unsigned>(n)) return false;
+  const int period = 2 * (n - mirror);
+  if (period == 0) return false;
+  i %= period;
+  return (i < 0 ? i + period : i) >= n;
+}
+
+INLINE int clamped(int i, int n) { return i < 0 ? 0 : i < n ? i : n - 1; }

@@ -1,0 +1,120 @@
+// The scale space of an image and its adjoint, all scales at once: v_i = K_i u, and
+// u <- u - tau sum_i K_i q_i + tau pull (f - u).
+//
+// RADII lists the radii of the scales; numbers[0] and [1] are tau and the fidelity weight, then come
+// the halves of the kernels, one after the other. A radius of zero is no blur.
+#include "smooth.cuh"
+
+constexpr int RADIUS_OF[] = {RADII};
+constexpr int SCALES = sizeof(RADIUS_OF) / sizeof(int);
+constexpr int FIRST_TAP = 2;
+
+INLINE constexpr int largest_radius() {
+  int found = 0;
+  for (int i = 0; i < SCALES; ++i) found = RADIUS_OF[i] > found ? RADIUS_OF[i] : found;
+  return found;
+}
+INLINE constexpr int first_tap(int scale) {
+  int found = FIRST_TAP;
+  for (int i = 0; i < scale; ++i) found += RADIUS_OF[i] + 1;
+  return found;
+}
+
+constexpr int MARGIN = largest_radius();
+constexpr int PITCH = odd(TILE + 2 * MARGIN);
+
+template <int SCALE>
+INLINE void smooth_from(const Arguments& args, const real* tile, real* rows, int top, int left, long long plane) {
+  if constexpr (SCALE < SCALES) {
+    constexpr int RADIUS = RADIUS_OF[SCALE];
+    const real* taps = args.numbers + first_tap(SCALE);
+    FOR_EACH(task, tasks_of_rows(RADIUS)) smooth_row<RADIUS, MARGIN, PITCH>(tile, rows, taps, task);
+    SYNC;
+    FOR_EACH(task, tasks_of_columns()) {
+      const int column = task % TILE, first = task / TILE * RUN, x = left + column;
+      real sum[RUN];
+      smooth_column<RADIUS>(rows, sum, taps, column, first);
+      real* out = args.output[SCALE] + plane;
+#pragma unroll
+      for (int o = 0; o < RUN; ++o) {
+        const int y = top + first + o;
+        if (x < args.width && y < args.height) out[static_cast<long long>(y) * args.width + x] = sum[o];
+      }
+    }
+    SYNC;
+    smooth_from<SCALE + 1>(args, tile, rows, top, left, plane);
+  }
+}
+
+KERNEL(scale_space) {
+  SHARED;
+  real* tile = shared;
+  real* rows = tile + (TILE + 2 * MARGIN) * PITCH;
+  const int left = BLOCK_X * TILE, top = BLOCK_Y * TILE;
+  const long long plane = static_cast<long long>(BLOCK_Z) * args.height * args.width;
+  const real* image = args.input[0] + plane;
+  load_tile<MARGIN, PITCH>(image, tile, top, left, args.height, args.width);
+  SYNC;
+  smooth_from<0>(args, tile, rows, top, left, plane);
+}
+
+template <int SCALE>
+INLINE void gather_from(const Arguments& args, real* tile, real* rows, real* total, int top, int left, long long plane) {
+  if constexpr (SCALE < SCALES) {
+    constexpr int RADIUS = RADIUS_OF[SCALE], STRIDE = odd(TILE + 2 * RADIUS);
+    const real* taps = args.numbers + first_tap(SCALE);
+    const real* flow = args.input[SCALE] + plane;
+    if constexpr (RADIUS == 0) {
+      // Tasks are dealt out in another way than those of columns.
+      SYNC;
+      FOR_EACH(task, TILE * TILE) {
+        const int y = top + task / TILE, x = left + task % TILE;
+        const bool inside = y < args.height && x < args.width;
+        const real value = inside ? flow[static_cast<long long>(y) * args.width + x] : real(0);
+        total[task] = SCALE == 0 ? value : total[task] + value;
+      }
+      SYNC;
+    } else {
+      load_tile<RADIUS, STRIDE>(flow, tile, top, left, args.height, args.width);
+      SYNC;
+      FOR_EACH(task, tasks_of_rows(RADIUS)) smooth_row<RADIUS, RADIUS, STRIDE>(tile, rows, taps, task);
+      SYNC;
+      FOR_EACH(task, tasks_of_columns()) {
+        const int column = task % TILE, first = task / TILE * RUN;
+        real sum[RUN];
+        smooth_column<RADIUS>(rows, sum, taps, column, first);
+#pragma unroll
+        for (int o = 0; o < RUN; ++o) {
+          real* place = total + (first + o) * TILE + column;
+          *place = SCALE == 0 ? sum[o] : *place + sum[o];
+        }
+      }
+      // The next scale fills the tile, which columns do not read, and waits before it fills the rows.
+    }
+    gather_from<SCALE + 1>(args, tile, rows, total, top, left, plane);
+  }
+}
+
+// input: the flows of the scales; output[0]: the image, changed in place; extra[0]: the input of the
+// process, where there is a fidelity weight.
+KERNEL(gather) {
+  SHARED;
+  real* tile = shared;
+  real* rows = tile + (TILE + 2 * MARGIN) * PITCH;
+  real* total = rows + (TILE + 2 * MARGIN) * TILE_PITCH;
+  const int left = BLOCK_X * TILE, top = BLOCK_Y * TILE;
+  const long long plane = static_cast<long long>(BLOCK_Z) * args.height * args.width;
+  gather_from<0>(args, tile, rows, total, top, left, plane);
+  SYNC;
+  const real tau = args.numbers[0], pull = args.numbers[1];
+  FOR_EACH(task, TILE * TILE) {
+    const int y = top + task / TILE, x = left + task % TILE;
+    if (x < args.width && y < args.height) {
+      const long long place = plane + static_cast<long long>(y) * args.width + x;
+      const real value = args.output[0][place];
+      real change = -total[task];
+      if (pull != 0) change += pull * (args.extra[0][place] - value);
+      args.output[0][place] = value + tau * change;
+    }
+  }
+}

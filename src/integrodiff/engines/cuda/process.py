@@ -1,0 +1,151 @@
+"""An evolution on a GPU: the image and the working memory of its steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from integrodiff.engines.base import Process, State
+from integrodiff.engines.cuda.arrays import enough_memory, on_device
+from integrodiff.engines.cuda.kernels import Kernels, exact_kernels, short_kernels
+from integrodiff.engines.cuda.launch import Device
+from integrodiff.engines.cuda.steps import ImageStep, Memory, VolumeStep
+from integrodiff.engines.shortcuts import SAME_EVERYWHERE, Span
+from integrodiff.stages import Evolution, sensitivity
+from integrodiff.stages._arrays import Array, namespace, plain
+
+PIXELS_AT_ONCE = 2**22
+"""Pixels of a batch that take their steps together; working memory is for these alone."""
+
+
+class CudaProcess(Process):
+    """An evolution prepared for images of any shape.
+
+    Parameters
+    ----------
+    evolution : Evolution
+        The process.
+    exact : bool
+        Take kernels up to rounding, and all scales.
+    relative_noise, noise_span : optional
+        As in :meth:`.Engine.prepare`.
+    """
+
+    def __init__(
+        self,
+        evolution: Evolution,
+        *,
+        exact: bool = False,
+        relative_noise: Array | None = None,
+        noise_span: Span | None = None,
+    ) -> None:
+        span = SAME_EVERYWHERE
+        if relative_noise is not None:
+            span = noise_span or (float(relative_noise.min()), float(relative_noise.max()))
+        self._short = None if exact else short_kernels(evolution, span)
+        super().__init__(evolution if self._short is None else self._short.evolution)
+        self._relative_noise = relative_noise
+
+    def kernels(self, precision: type[np.floating[Any]]) -> Kernels:
+        """Return the kernels for a precision."""
+        if self._short is not None:
+            return self._short
+        return exact_kernels(self.evolution, float(np.finfo(precision).eps) / 2)
+
+    def start(self, image: Array) -> State:
+        """Return the state before the first step; arrays of the host go to the GPU and back."""
+        moved, device, back = on_device(image)
+        return self.start_on(moved, device, back)
+
+    def start_on(
+        self, image: Array, device: Device, back: Callable[[Array], Array] | None = None
+    ) -> State:
+        """Return the state of an image in the memory of a device.
+
+        ``back`` makes what :meth:`State.image` returns of the image there; by default it is a copy.
+        """
+        return CudaState(self, image, device, self._relative_noise, back)
+
+
+class CudaState(State):
+    """A batch of images in the memory of a GPU."""
+
+    def __init__(
+        self,
+        process: CudaProcess,
+        image: Array,
+        device: Device,
+        relative_noise: Array | None,
+        back: Callable[[Array], Array] | None,
+    ) -> None:
+        evolution = process.evolution
+        super().__init__(evolution.steps)
+        xp = namespace(image)
+        self._xp, self._back, self._given_shape = xp, back, image.shape
+        axes = 1 + evolution.dimensions
+        batch, self._one = math.prod(image.shape[:-axes]), image.shape[-axes:]
+        # A copy with rows one after the other, however the image lies in memory.
+        shape = (batch, *self._one)
+        with enough_memory():
+            self._image = xp.empty(shape, dtype=image.dtype, device=image.device)
+        self._image[...] = xp.reshape(image, shape)
+        precision = np.float32 if image.dtype == xp.float32 else np.float64
+        self._memory = Memory(device, self._image, precision)
+        self._kernels = process.kernels(precision)
+        self._original = None
+        if any(plain(pull) for pull in evolution.pulls()):
+            with enough_memory():
+                self._original = xp.asarray(self._image, copy=True)
+        self._local = None
+        if relative_noise is not None:
+            self._local = sensitivity(_in_double(relative_noise, self._one[1:]))
+        self._compiled: dict[tuple[int, int], list[Callable[[], None]]] = {}
+        self._at_once = max(1, min(batch, PIXELS_AT_ONCE // math.prod(self._one)))
+
+    def image(self) -> Array:
+        """Return a copy of the image as it is now, where it was given."""
+        found = self._xp.reshape(self._image, self._given_shape)
+        return self._xp.asarray(found, copy=True) if self._back is None else self._back(found)
+
+    def _advance(self, count: int) -> None:
+        if 0 in self._image.shape:
+            return
+        # Parts of a batch take their steps in turn, in the same memory.
+        with self._memory.device.active():
+            for first in range(0, self._image.shape[0], self._at_once):
+                for step in range(self.step, self.step + count):
+                    for launch in self._launches(step, first):
+                        launch()
+
+    def _launches(self, step: int, first: int) -> list[Callable[[], None]]:
+        """Return the kernels of a step; steps of the same entry of the schedule share them."""
+        evolution = self._kernels.evolution
+        if len(evolution.schedule) == 1 and not isinstance(evolution.pull, tuple):
+            step = 0
+        found = self._compiled.get((step, first))
+        if found is None:
+            kind = VolumeStep if evolution.dimensions == 3 else ImageStep
+            part = slice(first, first + self._at_once)
+            original = None if self._original is None else self._original[part, ...]
+            made = kind(
+                self._memory,
+                self._kernels,
+                step,
+                self._image[part, ...],
+                original,
+                self._local,
+                self._at_once,
+            )
+            found = [self._memory.device.compiled(launch) for launch in made.launches()]
+            self._compiled[step, first] = found
+        return found
+
+
+def _in_double(levels: Array, size: tuple[int, ...]) -> Array:
+    """Return noise levels, where they are, in double precision for images of a size."""
+    xp = namespace(levels)
+    shape = np.broadcast_shapes(tuple(levels.shape), tuple(size))
+    return xp.astype(xp.broadcast_to(levels, shape), xp.float64)

@@ -1,0 +1,270 @@
+"""The kernels of the engine ``cuda``, run on the host: the reference, to the last digits.
+
+On a GPU the same is done by ``tests/gpu``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emulated_gpu import COMPILER, EmulatedGpu
+from numpy.typing import NDArray
+from selection import some
+
+from integrodiff import EngineUnavailableError, load_model
+from integrodiff.engines import ENGINES, get_engine
+from integrodiff.engines.cuda import has_kernels
+from integrodiff.engines.cuda.kernels import short_kernels
+from integrodiff.engines.cuda.process import CudaProcess
+from integrodiff.stages import (
+    Coupling,
+    Evolution,
+    Exponential,
+    HaarGradient,
+    HigherDerivatives,
+    Term,
+    VolumeGradient,
+    stable_step,
+)
+from integrodiff.stages.operators import derivative_operator
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler"),
+]
+
+Image = NDArray[np.floating[Any]]
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of compiled kernels that all workers share."""
+    return tmp_path_factory.getbasetemp().parent / "integrodiff-kernels"
+
+
+@pytest.fixture
+def gpu(kernels: Path) -> EmulatedGpu:
+    return EmulatedGpu(kernels)
+
+
+def image(*shape: int, seed: int = 0) -> Image:
+    """Noisy ramps and steps between 0 and 255."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[: shape[-2], : shape[-1]]
+    clean = 90 + 60 * (x > shape[-1] / 3) + 2.0 * y - 40 * ((x + 2 * y) % 29 < 9)
+    return np.asarray(clean + rng.normal(0, 20, shape))
+
+
+def term(
+    order: int = 1,
+    *,
+    kind: Any = "tensor",
+    integration: float = 0.0,
+    mix: float = 0.0,
+    contrasts: tuple[float, ...] = (9.0, 6.0, 4.0),
+    flux: tuple[float, ...] = (0.3, 0.2, 0.4),
+    coupling: tuple[float, ...] = (0.4, 1.0, 0.7),
+) -> Term:
+    return Term(
+        coupling=Coupling(weights=coupling, kind=kind, integration_scale=integration, mix=mix),
+        flux_weights=flux,
+        diffusivity=Exponential(contrasts=contrasts),
+        derivatives=HaarGradient(0.15) if order == 1 else HigherDerivatives(order),
+    )
+
+
+def evolution(*terms: Term, **more: Any) -> Evolution:
+    """Three steps at scales of which one is no blur."""
+    given = {"scales": (0.0, 0.8, 1.7), "tau": 0.1, "steps": 3, **more}
+    return Evolution(schedule=(terms,), **given)
+
+
+CASES = {
+    "tensor": evolution(term()),
+    "trace": evolution(term(kind="trace")),
+    "integration": evolution(term(integration=1.2, mix=-0.3), pull=0.05),
+    "two orders": evolution(term(integration=0.9), term(2, integration=2.5, flux=(0.0, 0.1, 0.2))),
+    "high orders": evolution(
+        term(2, kind="trace"),
+        term(3, kind="trace", flux=(0.01, 0.02, 0.0)),
+        term(4, kind="trace", integration=1.0, flux=(0.0, 0.02, 0.01)),
+    ),
+}
+
+
+def run(process: CudaProcess, given: Image, gpu: EmulatedGpu) -> Image:
+    state = process.start_on(given, gpu)
+    state.advance()
+    found: Image = state.image()
+    return found
+
+
+def reference(given: Image, evolution: Evolution, **more: Any) -> Image:
+    found: Image = ENGINES["numpy"].evolve(given.astype(np.float64), evolution, **more)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("shape", [(2, 1, 35, 41), (1, 3, 13, 9), (1, 1, 7), (1, 9, 1), (1, 1, 1)])
+def test_exact_steps_are_those_of_the_reference(
+    case: str, shape: tuple[int, ...], gpu: EmulatedGpu
+) -> None:
+    given = image(*shape)
+    found = run(CudaProcess(CASES[case], exact=True), given, gpu)
+    assert found == pytest.approx(reference(given, CASES[case]), abs=1e-10)
+
+
+@pytest.mark.parametrize("case", ["tensor", "two orders"])
+def test_single_precision(case: str, gpu: EmulatedGpu) -> None:
+    given = image(1, 2, 35, 41).astype(np.float32)
+    found = run(CudaProcess(CASES[case], exact=True), given, gpu)
+    assert found.dtype == np.float32
+    assert found == pytest.approx(reference(given, CASES[case]), abs=1e-3)
+
+
+@pytest.mark.parametrize("case", ["tensor", "two orders"])
+def test_noise_that_varies(case: str, gpu: EmulatedGpu) -> None:
+    given, levels = image(1, 2, 23, 19), np.linspace(0.4, 2.0, 23 * 19).reshape(23, 19)
+    found = run(CudaProcess(CASES[case], exact=True, relative_noise=levels), given, gpu)
+    expected = reference(given, CASES[case], relative_noise=levels)
+    assert found == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("case", ["integration", "high orders"])
+def test_long_kernels_go_along_the_axes(case: str, kernels: Path) -> None:
+    gpu = EmulatedGpu(kernels, shared=48 * 1024)
+    given = image(2, 1, 35, 41)
+    wide = replace(CASES[case], scales=(0.0, 0.8, 6.0), tau=0.05)
+    found = run(CudaProcess(wide, exact=True), given, gpu)
+    assert {"smooth_rows", "smooth_axis"} <= set(gpu.launched)
+    assert found == pytest.approx(reference(given, wide), abs=1e-10)
+
+
+def test_more_taps_than_there_are_numbers_for(gpu: EmulatedGpu) -> None:
+    count = 14
+    scales = tuple(6.0 + 0.01 * n for n in range(count))
+    many = term(contrasts=(9.0,) * count, flux=(0.1,) * count, coupling=(0.1,) * count)
+    wide, given = evolution(many, scales=scales, steps=1), image(1, 13, 9)
+    found = run(CudaProcess(wide, exact=True), given, gpu)
+    assert {"scale_space", "smooth_axis"} <= set(gpu.launched)
+    assert found == pytest.approx(reference(given, wide), abs=1e-10)
+
+
+@pytest.mark.parametrize("case", ["tensor", "two orders", "high orders"])
+def test_tasks_of_a_phase_do_not_depend_on_each_other(case: str, kernels: Path) -> None:
+    given = image(1, 2, 35, 41)
+    process = CudaProcess(CASES[case], exact=True)
+    forwards = run(process, given, EmulatedGpu(kernels))
+    assert np.array_equal(run(process, given, EmulatedGpu(kernels, backwards=True)), forwards)
+
+
+def test_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
+    assert COMPILER is not None
+    found = subprocess.run(
+        [COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not Path(found).is_file():
+        pytest.skip("the compiler has no AddressSanitizer")
+    program = Path(__file__).parents[1] / "support" / "kernels_within_arrays.py"
+    checked = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)],
+        env={
+            **os.environ,
+            "LD_PRELOAD": found,
+            "ASAN_OPTIONS": "detect_leaks=0",
+            "PYTHONMALLOC": "malloc",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr[-3000:]
+    assert int(checked.stdout.split()[0]) >= 60
+
+
+def volume(**more: Any) -> Evolution:
+    operator = VolumeGradient(0.2, (2.0, 1.0, 1.5), units=(1.0, 1.0, 1.2), twists=(0.5, 0.0, 0.3))
+    one = replace(term(**more), derivatives=operator)
+    return evolution(one, spacing=(2.0, 1.0, 1.5), pull=0.02, tau=0.05)
+
+
+@pytest.mark.parametrize("more", [{}, {"integration": 1.3}, {"kind": "trace"}])
+@pytest.mark.parametrize("shape", [(2, 1, 7, 11, 35), (1, 2, 3, 9, 5), (1, 1, 1, 4)])
+def test_volumes(more: dict[str, Any], shape: tuple[int, ...], gpu: EmulatedGpu) -> None:
+    given, process = image(*shape), volume(**more)
+    found = run(CudaProcess(process, exact=True), given, gpu)
+    assert found == pytest.approx(reference(given, process), abs=1e-10)
+    levels = np.linspace(0.4, 2.0, given[0, 0].size if given.ndim > 4 else given[0].size)
+    levels = levels.reshape(shape[-3:])
+    found = run(CudaProcess(process, exact=True, relative_noise=levels), given, gpu)
+    expected = reference(given, process, relative_noise=levels)
+    assert found == pytest.approx(expected, abs=1e-10)
+
+
+def test_batches_in_parts_and_steps_in_parts(
+    gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, process = image(5, 1, 12, 14), CudaProcess(CASES["integration"])
+    whole = run(process, given, gpu)
+    monkeypatch.setattr("integrodiff.engines.cuda.process.PIXELS_AT_ONCE", 2 * 12 * 14)
+    state = process.start_on(given, gpu)
+    while state.step < state.steps:
+        state.advance(1)
+    assert np.array_equal(state.image(), whole)
+    assert np.array_equal(run(process, given[3:4], gpu), whole[3:4])
+
+
+@pytest.mark.parametrize("model", some(["pm", "eed", "iid", "iad", "iad-fast"], "eed"))
+def test_shortcuts_change_little(model: str, gpu: EmulatedGpu) -> None:
+    given = image(1, 40, 44).astype(np.float32)
+    process = load_model(model).evolution(20.0)
+    found = run(CudaProcess(process), given, gpu)
+    assert found == pytest.approx(reference(given, process), abs=0.05)
+
+
+@pytest.mark.parametrize("model", ["iad", "iad-full", "iad-plus", "iad-deep", "iad-orders"])
+def test_the_step_is_within_the_bound_for_kernels_that_are_cut(model: str) -> None:
+    """With D = I a step is diagonal under the DCT, with eigenvalues that must not exceed two."""
+    process = load_model(model).evolution(40.0)
+    at_bound = replace(process, tau=stable_step(process))
+    short = short_kernels(at_bound)
+    p = 1 - np.cos(np.linspace(0, np.pi, 257))
+    frequencies = np.linspace(0, np.pi, 257)
+    largest = 0.0
+    for terms in short.evolution.schedule:
+        total = np.zeros((257, 257))
+        for one in terms:
+            for weight, (taps, _) in zip(one.flux_weights, short.blurs, strict=True):
+                distances = np.arange(1, len(taps))
+                along = taps[0] + 2 * np.cos(np.outer(frequencies, distances)) @ taps[1:]
+                symbol = one.derivatives.symbol(0.0, anisotropic=True)
+                squared = np.outer(along, along) ** 2
+                total += float(weight) * squared * symbol.value(p[:, None], p[None, :])
+        largest = max(largest, float(total.max()))
+    assert float(short.evolution.tau) * largest <= 2
+
+
+def test_what_there_are_kernels_for() -> None:
+    other = replace(term(), derivatives=derivative_operator(discretisation="nonnegativity"))
+    assert not has_kernels(evolution(other))
+    many = term(contrasts=(1.0,) * 17, flux=(0.1,) * 17, coupling=(1.0,) * 17)
+    assert not has_kernels(evolution(many, scales=tuple(float(n) for n in range(17))))
+    assert all(map(has_kernels, CASES.values()))
+    assert has_kernels(volume())
+
+
+@pytest.mark.skipif(ENGINES["cuda"].unavailable() is None, reason="there is a GPU")
+def test_without_a_gpu_the_message_says_what_to_do() -> None:
+    with pytest.raises(EngineUnavailableError, match=r"GPU|CuPy"):
+        get_engine("cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert get_engine("auto").name != "cuda"
