@@ -5,12 +5,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Modules are compiled when they are first imported: most never are.
+INSTALL := $(PIP) install --no-compile
+# One worker per processor, each with one thread of linear algebra.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 
 # Versions of Python for `make dist` and `make matrix`, which need each of them installed.
 PYTHONS ?=
 MATRIX_ARGS ?=
 
-.PHONY: help demo page quick test thorough shapes lint format docs napari dist matrix clean
+.PHONY: help demo page quick quick-tests test all-tests thorough shapes lint format docs napari dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -21,22 +25,27 @@ demo: $(VENV)/installed  ## denoise a sample image into demo.png
 page: $(VENV)/installed-page  ## build the page for the browser into page/dist
 	$(BIN)/python page/build.py
 
-quick: $(VENV)/installed-dev lint  ## lint, types, and the tests that take under a minute
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest --quiet --numprocesses=auto -m "not slow and not long" \
-	  --ignore=tests/tools $(PYTEST_ARGS)
+# Types are checked while the engine is compiled, and beside the tests: mypy has one thread.
+quick:  ## lint, types, and the tests that take under a minute
+	$(MAKE) --no-print-directory --jobs=3 lint quick-tests
 
-test: $(VENV)/installed-dev  ## lint, types, shapes, and all tests but long ones
-	$(MAKE) --no-print-directory --jobs=2 lint shapes
-	$(BIN)/python -m pytest --numprocesses=auto -m "not long" $(PYTEST_ARGS)
+test:  ## lint, types, shapes, and all tests but long ones
+	$(MAKE) --no-print-directory --jobs=3 lint all-tests
+
+quick-tests: $(VENV)/installed-dev
+	HYPOTHESIS_PROFILE=quick $(PYTEST) --quiet -m "not slow and not long" --ignore=tests/tools $(PYTEST_ARGS)
+
+all-tests: shapes
+	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 thorough: $(VENV)/installed-dev  ## long tests, and all properties with more and other examples
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest --numprocesses=auto -m "long or hypothesis" $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "long or hypothesis" $(PYTEST_ARGS)
 
 shapes: $(VENV)/installed-dev  ## check the shapes in the annotations of the stages
 	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k "numpy and every_model" \
 	  --jaxtyping-packages=integrodiff.stages,beartype.beartype
 
-lint: $(VENV)/installed-dev  ## ruff and mypy
+lint: $(VENV)/required-dev  ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -64,34 +73,46 @@ $(VENV)/created:
 
 # Installed in place: Python sources are used as they are in the tree, the compiled engine is built.
 NATIVE := CMakeLists.txt $(shell find native -type f)
-$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
-	$(PIP) install --constraint constraints.txt --editable .
+$(VENV)/built: $(VENV)/created pyproject.toml $(NATIVE)
+	$(INSTALL) --no-deps --editable .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt $(NATIVE)
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+$(VENV)/required: $(VENV)/created pyproject.toml constraints.txt tools/requirements.py
+	$(BIN)/python tools/requirements.py > $(VENV)/required.txt
+	$(INSTALL) --constraint constraints.txt --requirement $(VENV)/required.txt
+	@touch $@
+
+$(VENV)/required-dev: $(VENV)/created pyproject.toml constraints.txt tools/requirements.py
+	$(BIN)/python tools/requirements.py dev > $(VENV)/dev.txt
+	$(INSTALL) --constraint constraints.txt --requirement $(VENV)/dev.txt
+	@touch $@ $(VENV)/required
+
+$(VENV)/installed: $(VENV)/built $(VENV)/required
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/built $(VENV)/required-dev
 	@touch $@ $(VENV)/installed
 
 # The compiler to WebAssembly, pinned; the page takes models and samples from the package.
 $(VENV)/installed-page: $(VENV)/installed constraints.txt
-	$(PIP) install --constraint constraints.txt ziglang
+	$(INSTALL) --constraint constraints.txt ziglang
 	@touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed tools/requirements.py
 	$(BIN)/python tools/requirements.py docs > $(VENV)/docs.txt
-	$(PIP) install --constraint constraints.txt --requirement $(VENV)/docs.txt
+	$(INSTALL) --constraint constraints.txt --requirement $(VENV)/docs.txt
 	@touch $@
 
 # napari and a binding of Qt, with which `make test` tries the plugin.
 $(VENV)/installed-napari: $(VENV)/installed tools/requirements.py
 	$(BIN)/python tools/requirements.py test-napari > $(VENV)/napari.txt
-	$(PIP) install --constraint constraints.txt --requirement $(VENV)/napari.txt
+	$(INSTALL) --constraint constraints.txt --requirement $(VENV)/napari.txt
 	@touch $@
 
 # The group `release` of pyproject.toml, for any version of pip.
 $(VENV)/installed-release: $(VENV)/created pyproject.toml
 	$(BIN)/python -c 'import tomllib; file = open("pyproject.toml", "rb"); print(*tomllib.load(file)["dependency-groups"]["release"], sep="\n")' > $(VENV)/release.txt
-	$(PIP) install --requirement $(VENV)/release.txt
+	$(INSTALL) --requirement $(VENV)/release.txt
 	@touch $@
 
 clean:  ## remove the environment and all caches

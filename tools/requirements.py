@@ -1,6 +1,6 @@
-"""Print what extras of this package require, for pip: ``python tools/requirements.py docs``.
+"""Print what this package and extras of it require, for pip: ``python tools/requirements.py docs``.
 
-``pip install '.[docs]'`` would build the compiled engine once more.
+``pip install '.[docs]'`` would build the compiled engine once more, and after all else.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import sys
 import tomllib
 from pathlib import Path
 
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 
-def requirements(names: list[str]) -> list[str]:
+
+def of_extras(names: list[str]) -> list[str]:
     """Return the requirements of extras; those that are made of others are expanded."""
-    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-    extras = tomllib.loads(text)["project"]["optional-dependencies"]
     found: list[str] = []
     for name in names:
-        for line in extras[name]:
+        for line in PROJECT["optional-dependencies"][name]:
             own = re.fullmatch(r"integrodiff\[(.*)\]", line)
-            found += requirements(own[1].split(",")) if own else [line]
-    return list(dict.fromkeys(found))
+            found += of_extras(own[1].split(",")) if own else [line]
+    return found
 
 
 if __name__ == "__main__":
-    print(*requirements(sys.argv[1:]), sep="\n")
+    print(*dict.fromkeys([*PROJECT["dependencies"], *of_extras(sys.argv[1:])]), sep="\n")

@@ -21,6 +21,8 @@ def name(page: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in WITH_PYTHON if page != TRAINING], ids=name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    for package in documents.imported(page):
+        pytest.importorskip(package)
     documents.run_python(page, tmp_path)
 
 
@@ -54,6 +56,11 @@ def test_calls_in_backticks_run(call: Snippet) -> None:
 def test_commands_are_indented() -> None:
     """Blocks of a shell have one form, the one that the tests find."""
     assert not [str(found) for page in PAGES for found in documents.fenced_commands(page)]
+
+
+def test_python_is_fenced() -> None:
+    """Blocks of Python have one form, the one that the tests find."""
+    assert not [str(found) for page in PAGES for found in documents.indented_python(page)]
 
 
 def test_most_commands_of_the_readme_run(tmp_path: Path) -> None:

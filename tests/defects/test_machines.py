@@ -25,14 +25,14 @@ import numpy as np
 import integrodiff
 
 model = replace(integrodiff.load_model("iad"), steps=1)
-image = np.random.default_rng(0).normal(128, 30, (1200, 1200)).astype(np.float32)
+image = np.random.default_rng(0).normal(128, 30, (3000, 3000)).astype(np.float32)
 
 def denoise(image):
     return integrodiff.denoise(image, 25, model=model, data_range=255, engine="native", threads=8)
 
 expected = denoise(image[:64, :64])
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-for more in [*range(0, 100, 10), 1000]:
+for more in [*range(0, 200, 20), 4000]:
     resource.setrlimit(resource.RLIMIT_AS, (used + (more << 20), resource.RLIM_INFINITY))
     try:
         denoise(image)

@@ -44,9 +44,16 @@ def node(built_page: Path) -> Node:
     if program is None:
         pytest.skip("node is not installed")
 
-    def run(script: str, *arguments: str | Path) -> Any:
+    def run(script: str, *arguments: str | Path, patience: int = 120) -> Any:
         command = [program, str(HERE / script), str(built_page), *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PATIENCE": str(patience)},
+            timeout=patience + 180,
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -62,9 +69,11 @@ def drive(node: Node, built_page: Path) -> Node:
     if not (PAGE / "node_modules" / "playwright-core").is_dir():
         pytest.skip("playwright-core is not installed; run `npm ci` in the folder page")
 
-    def run(scenario: str, *arguments: str | Path, isolated: bool = True) -> Any:
+    def run(
+        scenario: str, *arguments: str | Path, isolated: bool = True, patience: int = 120
+    ) -> Any:
         with served(built_page, isolated=isolated) as address:
-            return node("drive.mjs", scenario, address, *arguments)
+            return node("drive.mjs", scenario, address, *arguments, patience=patience)
 
     return run
 

@@ -1,11 +1,12 @@
 // Drive the page in Chromium as a person would: node drive.mjs DIST SCENARIO ADDRESS ...
 // Prints what was seen as JSON, for tests/page/test_browser.py to judge.
 
+import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [dist, scenario, address, ...given] = process.argv.slice(2);
 const { launch } = await import(pathToFileURL(`${dist}/../browser.mjs`));
-const PATIENCE = 120000;
+const PATIENCE = 1000 * Number(process.env.PATIENCE ?? 120); // milliseconds for anything that is waited for
 
 const browser = await launch();
 const errors = [];
@@ -130,6 +131,35 @@ const scenarios = {
     return { messages, hidden: await page.isHidden("#message") };
   },
 
+  // The ways to open a file other than by its field: by a button, dropped, and pasted.
+  async given(...files) {
+    const page = await open();
+    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.click("#choose")]);
+    await andWait(page, () => chooser.setFiles(files[0]));
+    const opened = [await text(page, "#about")];
+    for (const [kind, file] of [["drop", files[1]], ["paste", files[2]]]) {
+      const data = readFileSync(file).toString("base64");
+      await andWait(page, () =>
+        page.evaluate(
+          ([event, encoded]) => {
+            const bytes = Uint8Array.from(atob(encoded), (c) => c.charCodeAt(0));
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([bytes], `${event}.png`, { type: "image/png" }));
+            const options = { bubbles: true, cancelable: true };
+            document.body.dispatchEvent(
+              event === "drop"
+                ? new DragEvent("drop", { ...options, dataTransfer: transfer })
+                : new ClipboardEvent("paste", { ...options, clipboardData: transfer }),
+            );
+          },
+          [kind, data],
+        ),
+      );
+      opened.push(await text(page, "#about"));
+    }
+    return { opened };
+  },
+
   // All controls, on a sample.
   async controls() {
     const page = await open({ viewport: { width: 1200, height: 800 }, permissions: ["clipboard-read", "clipboard-write"] });
@@ -190,8 +220,26 @@ const scenarios = {
       await page.mouse.move(canvas.x + 260, canvas.y + 230, { steps: 3 });
       await page.mouse.up();
     });
+    await changed("pinch", () =>
+      page.evaluate(({ x, y }) => {
+        const finger = (pointerId, type, at) =>
+          new PointerEvent(type, { pointerId, bubbles: true, clientX: x + at, clientY: y + 150 });
+        const target = document.querySelector("#canvas");
+        // Fingers that are not there cannot be captured.
+        target.setPointerCapture = () => {};
+        for (const [id, type, at] of [
+          [11, "pointerdown", 200],
+          [12, "pointerdown", 260],
+          [12, "pointermove", 380],
+          [11, "pointerup", 200],
+          [12, "pointerup", 380],
+        ])
+          target.dispatchEvent(finger(id, type, at));
+        delete target.setPointerCapture;
+      }, canvas),
+    );
     await page.focus("#canvas");
-    for (const key of ["ArrowLeft", "+", "-", "0"])
+    for (const key of ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "+", "-", "0"])
       await changed(`key ${key}`, () => page.keyboard.press(key));
     await page.keyboard.press("Enter");
     await page.waitForSelector("#why-rows tr");

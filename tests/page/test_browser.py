@@ -164,6 +164,20 @@ def test_photograph_of_24_megapixels(drive: Drive, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_photograph_of_24_megapixels_to_its_end(drive: Drive, tmp_path: Path) -> None:
+    """Every pixel of the file that is downloaded is that of the command that the page shows."""
+    tile = in_bytes(noisy((500, 600, 3)))
+    Image.fromarray(np.tile(tile, (8, 10, 1))).save(tmp_path / "large.jpg", quality=85)
+    seen = drive("whole", tmp_path / "large.jpg", tmp_path / "saved.png", patience=1500)
+    check(seen)
+    assert "Denoised 640 × 640 pixels of it" in seen["first"]
+    assert seen["status"] == "Saved large-denoised.png."
+    saved = read_png(tmp_path / "saved.png")
+    assert saved.shape == (4000, 6000, 3)
+    same_but_for_rounding(saved, by_command(seen, tmp_path, read_png))
+
+
+@pytest.mark.long
 def test_larger_photograph_as_a_whole(drive: Drive, tmp_path: Path) -> None:
     image = in_bytes(np.tile(noisy((400, 600)), (3, 2)))
     Image.fromarray(image).save(tmp_path / "larger.jpg", quality=92)
@@ -202,6 +216,18 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
         assert message.startswith(f"{name} cannot be read: "), message
         assert reason in message
     assert seen["hidden"]
+
+
+@pytest.mark.long
+def test_files_that_are_chosen_dropped_and_pasted(drive: Drive, tmp_path: Path) -> None:
+    files = []
+    for width in (61, 72, 83):
+        files.append(tmp_path / f"{width}.png")
+        Image.fromarray(in_bytes(noisy((50, width)))).save(files[-1])
+    seen = drive("given", *files)
+    check(seen)
+    for about, width in zip(seen["opened"], (61, 72, 83), strict=True):
+        assert f"{width} × 50 pixels, grey, uint8" in about
 
 
 @pytest.mark.long

@@ -161,10 +161,10 @@ def test_a_part_must_be_named() -> None:
 
 
 def test_missing_engines_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("native", "torch"):
+    for name in ("native", "torch", "cuda"):
         monkeypatch.setattr(type(ENGINES[name]), "unavailable", lambda self: "not here")
     part = engine_speed.measure_speed(["pm"], 16, [1], 1)
-    assert part["missing"] == {"native": "not here", "torch": "not here"}
+    assert part["missing"] == dict.fromkeys(("native", "torch", "cuda"), "not here")
     assert [row["engine"] for row in part["rows"]] == ["numpy"]
     assert "Missing: native: not here." in engine_speed.speed_table(part)
 

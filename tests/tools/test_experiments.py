@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_tuning_is_stored_read_and_not_repeated(
         ("iad-full", 96),
         ("iad-power", 8),
         ("iad-plus", 12),
-        ("iad-deep", 398),
+        ("iad-deep", 388),
     ],
 )
 def test_trained_numbers(name: str, count: int) -> None:
@@ -378,6 +379,65 @@ def test_model_of_the_accuracy_trials(capsys: pytest.CaptureFixture[str]) -> Non
         assert asymmetry < 1e-12
         assert lowest > -1e-12
         assert highest < bound
+
+
+@pytest.mark.parametrize("laws", ["pairs", "steps"])
+def test_training_and_package_have_the_same_model(
+    laws: str, clean: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in which only some channels act, and the model that is exported from it."""
+    torch = pytest.importorskip("torch")
+    import accuracy_trials as trials
+    import train_models
+    import train_pairs
+    from integrodiff import stages
+
+    for name in ("INTEGRATION_LIMITS", "SMALLEST_CONTRAST", "CONTRAST_FLOOR", "LEVEL_WEIGHTS"):
+        monkeypatch.setattr(trials, name, getattr(trials, name))
+    monkeypatch.setattr(trials, "HOLD_AT_LIMITS", False)
+    monkeypatch.setattr(trials, "RANGES", dict(trials.RANGES))
+    train_pairs.use_settings_of_deep()
+    acting = np.array([[1, 0, 1, 0], [1, 1, 0, 1], [0, 1, 1, 1]])
+    run = train_pairs.Pairs(acting, (2, 2), laws)
+    values = run.found()
+    whole = train_pairs.Pairs(np.ones_like(acting), (2, 2), laws)
+    assert whole.count - run.count == (5 if laws == "pairs" else 3) * 4
+    more, also = train_pairs.with_more_steps(
+        {name: np.array(value) for name, value in values.items()}, acting, [2]
+    )
+    assert also.tolist() == acting[[0, 1, 1, 2]].tolist()
+    longer = train_pairs.Pairs(also, (2, 2), laws)
+    longer.set(more)
+    image = clean + noise(SIGMA, 0, clean.shape)
+    results = []
+    for model in (run, longer):
+        document = {"parameters": model.found(), "channels": [2, 2]}
+        document["acting"] = model.acting.tolist()
+        exported = train_models.as_deep_model(document, train_models.DEEP_LIMITS)
+        assert exported.largest_share == 0.999
+        exported = replace(exported, largest_share=1.0)  # as in training
+        assert exported.number_count() == model.count
+        with torch.no_grad():
+            numbers = model.numbers(trials.tensor([SIGMA]), 1, 512)
+            found = trials.evolve(trials.tensor(image[None]), numbers, model.variance)[0].cpu()
+        expected = stages.evolve(image[None, None].astype(np.float64), exported.evolution(SIGMA))
+        np.testing.assert_allclose(found.numpy(), expected[0, 0], atol=2e-3)
+        results.append(found.numpy())
+    change = np.abs(results[1] - results[0]).mean()
+    assert 0 < change < 0.1 * np.abs(results[0] - image).mean()
+
+
+def test_numbers_at_a_limit_can_only_return() -> None:
+    torch = pytest.importorskip("torch")
+    import accuracy_trials as trials
+
+    value = torch.tensor([-1.0, -1.0, 0.5, 0.5, 2.0, 2.0], requires_grad=True)
+    held: Any = trials.HeldAtLimit
+    limited = held.apply(value, value.detach().clamp(0, 1))
+    assert limited.tolist() == [0, 0, 0.5, 0.5, 1, 1]
+    slopes = torch.tensor([1.0, -1.0] * 3)
+    limited.backward(slopes)
+    assert value.grad.tolist() == [0, -1, 1, -1, 1, 0]
 
 
 # ---- polish of the deep model ----
