@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --num
 PYTHONS ?=
 MATRIX_ARGS ?=
 
-.PHONY: help demo page quick quick-tests test all-tests thorough shapes lint format docs napari dist matrix clean
+.PHONY: help demo page quick quick-tests test all-tests thorough shapes style lint format docs napari dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -25,15 +25,15 @@ demo: $(VENV)/installed  ## denoise a sample image into demo.png
 page: $(VENV)/installed-page  ## build the page for the browser into page/dist
 	$(BIN)/python page/build.py
 
-# Types are checked while the engine is compiled, and beside the tests: mypy has one thread.
-quick:  ## lint, types, and the tests that take under a minute
-	$(MAKE) --no-print-directory --jobs=3 lint quick-tests
+quick: style quick-tests  ## ruff, and the tests that take less than a minute, without PyTorch
 
+# Types are checked while the engine is compiled, and beside the tests: mypy has one thread.
 test:  ## lint, types, shapes, and all tests but long ones
 	$(MAKE) --no-print-directory --jobs=3 lint all-tests
 
 quick-tests: $(VENV)/installed-dev
-	HYPOTHESIS_PROFILE=quick $(PYTEST) --quiet -m "not slow and not long" --ignore=tests/tools $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=quick QUICK_TESTS=1 $(PYTEST) --quiet -m "not slow and not long" \
+	  tests/unit tests/parity tests/properties tests/io tests/cli tests/defects $(PYTEST_ARGS)
 
 all-tests: shapes
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
@@ -45,9 +45,11 @@ shapes: $(VENV)/installed-dev  ## check the shapes in the annotations of the sta
 	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k "numpy and every_model" \
 	  --jaxtyping-packages=integrodiff.stages,beartype.beartype
 
-lint: $(VENV)/required-dev  ## ruff and mypy
+style: $(VENV)/required-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+lint: style  ## ruff and mypy
 	$(BIN)/mypy
 
 format: $(VENV)/installed-dev  ## apply ruff's fixes

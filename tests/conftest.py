@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from batches import in_turn
 from numpy.typing import NDArray
+from selection import QUICK
 
 hypothesis.settings.register_profile(
     "default",
@@ -22,7 +23,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(
-    "quick", hypothesis.settings.get_profile("default"), max_examples=8
+    "quick", hypothesis.settings.get_profile("default"), max_examples=4
 )
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -31,7 +32,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 @pytest.fixture(scope="session", autouse=True)
 def one_torch_thread() -> None:
     """On images of a few pixels PyTorch's threads only wait for each other."""
-    if importlib.util.find_spec("torch") is not None:
+    if not QUICK and importlib.util.find_spec("torch") is not None:
         import torch
 
         torch.set_num_threads(1)

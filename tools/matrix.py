@@ -33,7 +33,11 @@ VERSIONS = ("3.11", "3.12", "3.13")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 FOLDER = ROOT / "build" / "matrix"
 TESTS = {
-    "quick": ("-m", "not slow and not long", "--ignore=tests/tools"),
+    "quick": (
+        "-m",
+        "not slow and not long",
+        *(f"--ignore=tests/{folder}" for folder in ("tools", "page", "plugin", "gpu")),
+    ),
     "test": ("-m", "not long"),
     "all": (),
 }

@@ -2,6 +2,7 @@
 // without Python, for the sanitizers: see native/checks/run. It checks that
 // - results are finite, and do not depend on threads or on how steps are divided;
 // - steps allocate nothing;
+// - work that is shared is done once, whether helpers come in time, too late or not at all;
 // - ordinary images make no subnormal numbers, even where the processor does not flush them.
 // That results are right is checked by the tests in Python.
 
@@ -323,6 +324,39 @@ bool check_subnormals(const InstructionSet *) {
 
 #endif
 
+// ---- sharing ----
+
+// Work without any helper ends, and one that comes too late finds nothing to do.
+bool check_late_helpers() {
+    int done = 0;
+    const auto count = [](const void *work, Index first, Index last, Index) {
+        *static_cast<int *>(const_cast<void *>(work)) += static_cast<int>(last - first);
+    };
+    Bands bands;
+    bands.open(10, 4, count, &done);
+    bands.take(0);
+    bands.close();
+    const bool alone = bands.finished() && done == 10;
+    bands.help(1);
+    return alone && bands.finished() && done == 10;
+}
+
+// Helpers come at any time into rounds that follow each other: every row is done once in each.
+bool check_rounds() {
+    Team team(4);
+    std::vector<std::atomic<int>> rows(37);
+    for (int round = 1; round <= 2000; ++round) {
+        team.rows(static_cast<Index>(rows.size()), [&](Index first, Index last, Index) {
+            for (; first < last; ++first) ++rows[static_cast<std::size_t>(first)];
+        });
+        for (const std::atomic<int> &row : rows)
+            if (row != round) return false;
+        // Longer than helpers stay awake, now and then.
+        if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+    return true;
+}
+
 }  // namespace
 
 // The argument, if there is one, is the largest number of pixels: an emulator is slow.
@@ -330,7 +364,8 @@ int main(int count, char **arguments) {
     const Index largest = count > 1 ? std::atol(arguments[1]) : 1000000;
     const Shape shapes[] = {{1, 1, 1},   {1, 1, 7},    {1, 9, 1},   {2, 2, 3},   {1, 300, 5},
                             {3, 9, 35},  {1, 66, 65},  {1, 4, 1030}};
-    bool good = true;
+    bool good = check_late_helpers() && check_rounds();
+    std::printf("sharing: %s\n", good ? "all good" : "FAILED");
     for (const InstructionSet *isa : instruction_sets()) {
         for (const Shape &shape : shapes) {
             if (shape.channels * shape.height * shape.width > largest) continue;

@@ -9,6 +9,9 @@ namespace integrodiff {
 // exceptions for WebAssembly, and an exception in a helper thread would end the process.
 class Executor {
   public:
+    // One band of some work.
+    using Call = void (*)(const void *work, Index first, Index last, Index worker);
+
     virtual ~Executor() = default;
 
     // Number of threads that may work at the same time.
@@ -33,7 +36,6 @@ class Executor {
     }
 
   protected:
-    using Call = void (*)(const void *work, Index first, Index last, Index worker);
     virtual void share(Index count, Index bands, Call call, const void *work) = 0;
 
   private:

@@ -12,6 +12,7 @@
 
 #include "../core/executor.hpp"
 #include "../core/subnormals.hpp"
+#include "bands.hpp"
 
 namespace integrodiff {
 
@@ -46,33 +47,21 @@ class Team final : public Executor {
             call(work, 0, count, 0);
             return;
         }
-        call_ = call;
-        work_ = work;
-        count_ = count;
-        bands_ = bands;
-        next_.store(0, std::memory_order_relaxed);
-        busy_.store(static_cast<int>(helpers_.size()), std::memory_order_relaxed);
+        bands_.open(count, bands, call, work);
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             round_.fetch_add(1, std::memory_order_release);
         }
         called_.notify_all();
-        take_bands(0);
-        const auto finished = [this] { return busy_.load(std::memory_order_acquire) == 0; };
+        bands_.take(0);
+        bands_.close();
+        const auto finished = [this] { return bands_.finished(); };
         if (soon(finished)) return;
         std::unique_lock<std::mutex> lock(mutex_);
         done_.wait(lock, finished);
     }
 
   private:
-    void take_bands(Index worker) {
-        for (;;) {
-            const Index band = next_.fetch_add(1, std::memory_order_relaxed);
-            if (band >= bands_) return;
-            call_(work_, count_ * band / bands_, count_ * (band + 1) / bands_, worker);
-        }
-    }
-
     void serve(Index worker) {
         const FlushSubnormals flush;
         for (long seen = 0;;) {
@@ -85,9 +74,8 @@ class Team final : public Executor {
                 called_.wait(lock, called);
             }
             if (ending_.load(std::memory_order_acquire)) return;
-            ++seen;
-            take_bands(worker);
-            if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+            seen = round_.load(std::memory_order_acquire);
+            if (bands_.help(worker)) {
                 // The lock: not between the look and the sleep of the one that waits.
                 const std::lock_guard<std::mutex> lock(mutex_);
                 done_.notify_one();
@@ -111,11 +99,7 @@ class Team final : public Executor {
 
     std::mutex mutex_;
     std::condition_variable called_, done_;
-    Call call_ = nullptr;
-    const void *work_ = nullptr;
-    Index count_ = 0, bands_ = 0;
-    std::atomic<Index> next_{0};
-    std::atomic<int> busy_{0};
+    Bands bands_;
     std::atomic<long> round_{0};
     std::atomic<bool> ending_{false};
     std::vector<std::thread> helpers_;  // last: they use everything above

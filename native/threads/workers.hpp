@@ -3,9 +3,11 @@
 // return. Nothing here allocates, so helpers need no more than a stack.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "../core/executor.hpp"
+#include "bands.hpp"
 
 namespace integrodiff {
 
@@ -17,11 +19,10 @@ class Workers final : public Executor {
     Index workers() const override { return static_cast<Index>(helpers_) + 1; }
 
     void serve(Index worker) {
-        for (std::int32_t seen = 0;; ++seen) {
-            await_change(&round_, seen);
-            take_bands(worker);
-            if (__atomic_sub_fetch(&busy_, 1, __ATOMIC_ACQ_REL) == 0)
-                __builtin_wasm_memory_atomic_notify(&busy_, 1);
+        for (std::int32_t seen = 0;;) {
+            await_change(round_, seen);
+            seen = round_.load(std::memory_order_acquire);
+            if (bands_.help(worker)) notify(bands_.state(), 1);
         }
     }
 
@@ -31,44 +32,39 @@ class Workers final : public Executor {
             call(work, 0, count, 0);
             return;
         }
-        call_ = call;
-        work_ = work;
-        count_ = count;
-        bands_ = bands;
-        __atomic_store_n(&next_, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&busy_, helpers_, __ATOMIC_RELAXED);
-        __atomic_add_fetch(&round_, 1, __ATOMIC_RELEASE);
-        __builtin_wasm_memory_atomic_notify(&round_, static_cast<unsigned>(helpers_));
-        take_bands(0);
-        for (std::int32_t left; (left = __atomic_load_n(&busy_, __ATOMIC_ACQUIRE)) != 0;)
-            await_change(&busy_, left);
+        bands_.open(count, bands, call, work);
+        round_.fetch_add(1, std::memory_order_release);
+        notify(round_, static_cast<unsigned>(helpers_));
+        bands_.take(0);
+        bands_.close();
+        for (std::int32_t left; (left = bands_.state().load(std::memory_order_acquire)) != Bands::closed;)
+            await_change(bands_.state(), left);
     }
 
   private:
-    void take_bands(Index worker) {
-        for (;;) {
-            const Index band = __atomic_fetch_add(&next_, 1, __ATOMIC_RELAXED);
-            if (band >= bands_) return;
-            // In 64 bits: the product of two numbers of rows may not fit into an Index here.
-            const std::int64_t count = count_;
-            call_(work_, static_cast<Index>(count * band / bands_),
-                  static_cast<Index>(count * (band + 1) / bands_), worker);
-        }
+    using Number = std::atomic<std::int32_t>;
+
+    static std::int32_t *address(const Number &number) {
+        static_assert(sizeof(Number) == sizeof(std::int32_t));
+        return reinterpret_cast<std::int32_t *>(const_cast<Number *>(&number));
+    }
+
+    static void notify(const Number &number, unsigned most) {
+        __builtin_wasm_memory_atomic_notify(address(number), most);
     }
 
     // Return when a number is no longer what it was. Waits awake for some microseconds first: waking
     // up takes longer than most of the work that is shared.
-    static void await_change(std::int32_t *number, std::int32_t was) {
+    static void await_change(const Number &number, std::int32_t was) {
         for (int i = 0; i < 4000; ++i)
-            if (__atomic_load_n(number, __ATOMIC_ACQUIRE) != was) return;
-        while (__atomic_load_n(number, __ATOMIC_ACQUIRE) == was)
-            __builtin_wasm_memory_atomic_wait32(number, was, -1);
+            if (number.load(std::memory_order_acquire) != was) return;
+        while (number.load(std::memory_order_acquire) == was)
+            __builtin_wasm_memory_atomic_wait32(address(number), was, -1);
     }
 
-    std::int32_t helpers_ = 0, round_ = 0, busy_ = 0;
-    Index next_ = 0, count_ = 0, bands_ = 0;
-    Call call_ = nullptr;
-    const void *work_ = nullptr;
+    int helpers_ = 0;
+    Number round_{0};
+    Bands bands_;
 };
 
 }  // namespace integrodiff

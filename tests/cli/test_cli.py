@@ -64,6 +64,7 @@ def test_the_default_model_is_that_of_the_function(noisy_png: Path, tmp_path: Pa
     assert f"{DEFAULT_MODEL} at sigma 20" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["pm", "eed", "iid", "iad", "iad-plus", "iad-deep"])
 def test_grey_png_improves(noisy_png: Path, tmp_path: Path, model: str) -> None:
     result = denoise(noisy_png, tmp_path / "clean.png", "--model", model)
@@ -84,6 +85,7 @@ def test_grey_png_improves(noisy_png: Path, tmp_path: Path, model: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif"])
 def test_colour_improves(tmp_path: Path, suffix: str) -> None:
     clean = clean_image(3)
@@ -95,6 +97,7 @@ def test_colour_improves(tmp_path: Path, suffix: str) -> None:
     assert mean_square(denoised, clean) < 0.6 * mean_square(noisy_image(clean), clean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_sixteen_bits_improve(tmp_path: Path, suffix: str) -> None:
     noisy = noisy_image(clean_image(), "uint16") * 16
@@ -107,6 +110,7 @@ def test_sixteen_bits_improve(tmp_path: Path, suffix: str) -> None:
     assert mean_square(denoised, clean) < 0.6 * mean_square(noisy, clean)
 
 
+@pytest.mark.slow
 def test_alpha_is_kept(tmp_path: Path) -> None:
     samples = values(HEIGHT, WIDTH, 4)
     Image.fromarray(samples).save(tmp_path / "in.png")
@@ -118,6 +122,7 @@ def test_alpha_is_kept(tmp_path: Path) -> None:
     assert np.array_equal(written[..., :3], expected)
 
 
+@pytest.mark.slow
 def test_pages_share_one_scale(tmp_path: Path) -> None:
     """The dark page by itself would be seen on another scale."""
     bright = noisy_image(clean_image(), "uint16") * 16
@@ -140,6 +145,7 @@ def test_float_output(noisy_png: Path, tmp_path: Path) -> None:
     assert np.array_equal(written, integrodiff.denoise(noisy, SIGMA, engine="numpy", as_float=True))
 
 
+@pytest.mark.slow
 def test_exact_output(noisy_png: Path, tmp_path: Path) -> None:
     noisy = np.asarray(Image.open(noisy_png))
     for name, options in (("fast.tif", []), ("exact.tif", ["--exact"])):
@@ -165,6 +171,7 @@ def test_model_file_and_data_range(tmp_path: Path) -> None:
     assert tifffile.imread(tmp_path / "o.tif").dtype == np.float64
 
 
+@pytest.mark.slow
 def test_quiet_and_notes(noisy_png: Path, tmp_path: Path) -> None:
     assert denoise(noisy_png, tmp_path / "a.png", "--quiet").output == ""
     Image.open(noisy_png).quantize(8).save(tmp_path / "palette.png")
@@ -181,6 +188,7 @@ def test_sigma_zero_copies(noisy_png: Path, tmp_path: Path) -> None:
     assert np.array_equal(copy, np.asarray(Image.open(noisy_png)))
 
 
+@pytest.mark.slow
 def test_unusual_noise_level_warns_once(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "in.tif", values(3, HEIGHT, WIDTH), photometric="minisblack")
     options = ("--quiet", "--data-range", 255)
@@ -226,6 +234,7 @@ USAGE: list[tuple[list[str], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "message"), USAGE)
 def test_wrong_usage(noisy_png: Path, tmp_path: Path, options: list[str], message: str) -> None:
     before = listing(tmp_path)
@@ -236,6 +245,7 @@ def test_wrong_usage(noisy_png: Path, tmp_path: Path, options: list[str], messag
     assert listing(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_floating_point_needs_no_range(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "in.tif", noisy_image(clean_image(), "uint8").astype(np.float32))
     result = denoise(tmp_path / "in.tif", tmp_path / "out.tif")
@@ -243,6 +253,7 @@ def test_floating_point_needs_no_range(tmp_path: Path) -> None:
     assert "warning" not in result.stderr
 
 
+@pytest.mark.slow
 def test_unavailable_engine(
     noisy_png: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +284,7 @@ def test_unreadable_image(tmp_path: Path, name: str, content: bytes | None, mess
     assert listing(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_nan_is_no_data(tmp_path: Path) -> None:
     image = clean_image().astype(np.float32) / 255
     image[3, 4] = np.nan

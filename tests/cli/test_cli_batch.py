@@ -22,6 +22,7 @@ from batches import in_turn, names
 from command_line import run
 from image_samples import values
 from PIL import Image
+from selection import some
 from typer.testing import Result
 
 from integrodiff.cli.batch import workers
@@ -51,6 +52,7 @@ def folder(tmp_path: Path) -> Path:
 # ---- the plan ----
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_a_file_of_a_folder_is_denoised_as_by_itself(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
@@ -67,6 +69,7 @@ def test_a_file_of_a_folder_is_denoised_as_by_itself(folder: Path, tmp_path: Pat
     assert [line.split(":")[0] for line in quiet] == ["note", "warning", "warning"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_recursive_keeps_folders_and_never_reads_its_own_outputs(folder: Path) -> None:
     out = folder / "out"
@@ -80,6 +83,7 @@ def test_recursive_keeps_folders_and_never_reads_its_own_outputs(folder: Path) -
     assert names(out) == ["a.png", "b.tif", "sub/a.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_patterns_and_formats(folder: Path, tmp_path: Path) -> None:
     assert denoise(folder / "*.png", tmp_path / "one").exit_code == 0
@@ -94,6 +98,7 @@ def test_patterns_and_formats(folder: Path, tmp_path: Path) -> None:
     assert (nothing.exit_code, nothing.stderr.count("no file matches")) == (3, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_a_folder_that_is_an_image_is_one(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
@@ -379,12 +384,16 @@ def workers_of(session: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "group", "code"),
-    [
-        (signal.SIGINT, True, 130),  # Ctrl-C goes to all processes
+    some(
+        [
+            (signal.SIGINT, True, 130),  # Ctrl-C goes to all processes
+            (signal.SIGTERM, False, 143),
+            (signal.SIGTERM, True, 143),
+            (signal.SIGHUP, True, 129),  # a terminal that is closed, likewise
+        ],
+        (signal.SIGINT, True, 130),
         (signal.SIGTERM, False, 143),
-        (signal.SIGTERM, True, 143),
-        (signal.SIGHUP, True, 129),  # a terminal that is closed, likewise
-    ],
+    ),
 )
 def test_an_interruption_leaves_nothing_half_done(
     batch: subprocess.Popen[str], tmp_path: Path, number: int, group: bool, code: int

@@ -79,6 +79,7 @@ def test_no_arguments_show_help() -> None:
     assert "demo" in result.output
 
 
+@pytest.mark.slow
 def test_info() -> None:
     text = run("info").stdout
     assert ".nii.gz" in text
@@ -88,6 +89,7 @@ def test_info() -> None:
     assert [word for word in words if word not in text] == []
 
 
+@pytest.mark.slow
 def test_info_describes_the_models() -> None:
     text = run("info").stdout
     rows = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.strip()}
@@ -133,6 +135,7 @@ def test_brackets_of_extras_are_printed(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_markup_in_file_names_is_printed(tmp_path: Path) -> None:
     image = Image.fromarray(values(HEIGHT, WIDTH))
     names = [tmp_path / name for name in ("[red]a.png", "[bold]b.png", "c.png")]

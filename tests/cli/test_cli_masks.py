@@ -93,6 +93,7 @@ def test_masks_that_do_not_fit(
     assert not (tmp_path / "out.tif").exists()
 
 
+@pytest.mark.slow
 def test_unreadable_masks_and_values(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "in.tif", scan())
     names = tmp_path / "in.tif", tmp_path / "out.tif"
@@ -109,6 +110,7 @@ def test_unreadable_masks_and_values(tmp_path: Path) -> None:
     assert np.load(mask).dtype == np.bool_
 
 
+@pytest.mark.slow
 def test_nodata_of_a_geotiff(tmp_path: Path) -> None:
     """It is a mask by itself, in the numbers of the file, and the tag is kept."""
     mask = field_of_view()
@@ -187,6 +189,7 @@ def test_transparency_is_kept(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[~field_of_view()], pixels[~field_of_view()])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_batches(tmp_path: Path) -> None:
     """One mask for all files; one that does not fit fails by itself; masks decide on --resume."""

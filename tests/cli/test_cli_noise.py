@@ -36,6 +36,7 @@ def denoise(source: Path, target: Path, *more: object) -> Any:
     return run("denoise", source, target, "--engine", "numpy", *more)
 
 
+@pytest.mark.slow
 def test_noise_level_is_estimated_and_printed(tmp_path: Path) -> None:
     noise = np.random.default_rng(1).normal(0, 15, (64, 72))
     noisy = np.clip(np.rint(clean_image() + noise), 0, 255).astype(np.uint8)
@@ -49,6 +50,7 @@ def test_noise_level_is_estimated_and_printed(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
 
 
+@pytest.mark.slow
 def test_every_channel_has_its_own_estimate(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     channels = [clean_image() + rng.normal(0, sigma, (64, 72)) for sigma in (5, 10, 20)]
@@ -62,6 +64,7 @@ def test_every_channel_has_its_own_estimate(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
 
 
+@pytest.mark.slow
 def test_pages_share_one_estimate(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     stack = np.stack([clean_image() + rng.normal(0, 10, (64, 72)) for _ in range(11)])
@@ -76,6 +79,7 @@ def test_pages_share_one_estimate(tmp_path: Path) -> None:
     assert np.array_equal(written[4], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", ["opponent", "joint", "separate"])
 def test_colour(tmp_path: Path, colour: Any) -> None:
     noisy = np.random.default_rng(1).integers(0, 256, (20, 24, 3), dtype=np.uint8)
@@ -109,6 +113,7 @@ def test_channels_of_a_file_have_their_own_noise_level(tmp_path: Path, form: str
     assert error < 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "noise", "text"),
     [
@@ -181,6 +186,7 @@ class TestSigmaMap:
         tifffile.imwrite(folder / "map.tif", self.levels)
         return noisy
 
+    @pytest.mark.slow
     def test_is_used_and_printed(self, tmp_path: Path) -> None:
         noisy = self.files(tmp_path)
         options = ["--sigma-map", tmp_path / "map.tif"]
@@ -229,6 +235,7 @@ class TestSigmaMap:
         assert message in result.stderr
         assert not (tmp_path / "out.png").exists()
 
+    @pytest.mark.slow
     def test_is_never_overwritten(self, tmp_path: Path) -> None:
         self.files(tmp_path)
         options = ["--sigma-map", tmp_path / "map.tif", "--overwrite"]

@@ -234,6 +234,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
 # ---- pipes ----
 
 
+@pytest.mark.slow
 def test_pipes(folder: Path, tmp_path: Path) -> None:
     data = (folder / "a.png").read_bytes()
     run("denoise", folder / "a.png", tmp_path / "a.png", *OPTIONS)

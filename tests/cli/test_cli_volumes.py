@@ -30,6 +30,7 @@ def scene(slices: int = 4) -> NDArray[np.float32]:
     return np.asarray(clean + noise, np.float32)
 
 
+@pytest.mark.slow
 def test_slices_are_a_volume_with_the_spacing_of_the_file(tmp_path: Path) -> None:
     about = {"axes": "ZYX", "spacing": 3.0, "unit": "micron"}
     tifffile.imwrite(
@@ -42,6 +43,7 @@ def test_slices_are_a_volume_with_the_spacing_of_the_file(tmp_path: Path) -> Non
     np.testing.assert_array_equal(tifffile.imread(tmp_path / "out.tif"), expected)
 
 
+@pytest.mark.slow
 def test_spacing_can_be_given(tmp_path: Path) -> None:
     write_array(tmp_path / "in.nii", scene(), "ZYX")
     names = tmp_path / "in.nii", tmp_path / "out.nii"
@@ -52,6 +54,7 @@ def test_spacing_can_be_given(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(names[1]).pixels, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("declared", "option", "axes"),
     [("TYX", (), "TYX"), ("TYX", ("--volume",), "ZYX"), ("ZYX", ("--slices",), "TYX")],
@@ -66,6 +69,7 @@ def test_who_decides(tmp_path: Path, declared: str, option: tuple[str, ...], axe
     np.testing.assert_array_equal(tifffile.imread(names[1]), expected)
 
 
+@pytest.mark.slow
 def test_channels_between_slices(tmp_path: Path) -> None:
     """ImageJ's order has the channels of a slice together."""
     stack = np.stack([scene(3), scene(3)[::-1]], axis=1)
@@ -93,6 +97,7 @@ def test_refused(tmp_path: Path, options: tuple[str, ...], message: str) -> None
     assert not (tmp_path / "out.tif").exists()
 
 
+@pytest.mark.slow
 def test_report_names_model_and_spacing(tmp_path: Path) -> None:
     write_array(tmp_path / "in.nii", scene(), "ZYX")
     entries = []
@@ -106,6 +111,7 @@ def test_report_names_model_and_spacing(tmp_path: Path) -> None:
     assert [entry["spacing"] for entry in entries] == [[1.2, 1, 1], None]
 
 
+@pytest.mark.slow
 def test_messages_speak_of_options(tmp_path: Path) -> None:
     """Python users are told of arguments, and those of the command line of options."""
     write_array(tmp_path / "in.nii", scene(), "ZYX")

@@ -10,7 +10,12 @@ from documents import PAGES, ROOT, Snippet
 
 COMMANDS = list(dict.fromkeys(snippet for page in PAGES for snippet in documents.commands(page)))
 CALLS = [snippet for page in PAGES for snippet in documents.calls(page)]
-WITH_PYTHON = [page for page in PAGES if documents.python_blocks(page)]
+# Those of the README are run by tests/unit/test_readme.py, which knows what they print.
+WITH_PYTHON = [
+    page for page in PAGES if documents.python_blocks(page) and page != ROOT / "README.md"
+]
+# It adds models, engines and formats to the package.
+EXTENDING = ROOT / "docs/guide/extending.md"
 TRAINING = ROOT / "docs/guide/training.md"
 
 
@@ -23,7 +28,8 @@ def name(page: Path) -> str:
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     for package in documents.imported(page):
         pytest.importorskip(package)
-    documents.run_python(page, tmp_path)
+    apart = page == EXTENDING
+    (documents.run_python_apart if apart else documents.run_python)(page, tmp_path)
 
 
 @pytest.mark.long

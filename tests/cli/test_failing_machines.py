@@ -76,6 +76,7 @@ for name in names:
 """
 
 
+@pytest.mark.slow
 def test_plain_installation(tmp_path: Path) -> None:
     """Without any extra, in a process where their packages cannot be imported."""
     plain = ["grey16.png", "rgb8.jpg", "rgb8.webp", "pages.tif", "big.tif", "deflate.tif"]

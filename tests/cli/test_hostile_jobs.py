@@ -70,6 +70,7 @@ def changed(**values: Any) -> Callable[[Path], None]:
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -95,6 +96,7 @@ def test_descriptions_of_jobs(begun: Path, damage: Callable[[Path], None], messa
     assert not (begun.parent / "out.tif").exists()
 
 
+@pytest.mark.slow
 def test_journals_that_are_no_files(begun: Path) -> None:
     os.mkfifo(begun / "journal-0.jsonl")
     result = share(begun.parent, 2)
@@ -105,6 +107,7 @@ def test_journals_that_are_no_files(begun: Path) -> None:
     assert share(begun.parent, 2).exit_code == 4
 
 
+@pytest.mark.slow
 def test_lines_of_journals_that_mean_nothing(begun: Path) -> None:
     """They are passed over: the result is that of a job that nobody touched."""
     lines = [
@@ -184,6 +187,7 @@ def resumed(record: Path) -> Any:
     return run("denoise", folder / "in", folder / "out", *GIVEN, "--jobs", 1, "--resume")
 
 
+@pytest.mark.slow
 def test_a_record_of_gigabytes(record: Path) -> None:
     with record.open("ab") as stream:
         stream.truncate(2**34)
@@ -192,6 +196,7 @@ def test_a_record_of_gigabytes(record: Path) -> None:
     assert "the record of how it was made cannot be read" in words(result)
 
 
+@pytest.mark.slow
 def test_a_record_with_options_that_there_are_not(record: Path) -> None:
     about = json.loads(record.read_text())
     names = {f"error: {number} {'x' * 500}": 1 for number in range(1000)}
@@ -205,6 +210,7 @@ def test_a_record_with_options_that_there_are_not(record: Path) -> None:
 # ---- masks ----
 
 
+@pytest.mark.slow
 def test_pages_of_a_bitmap_that_share_their_bytes(tmp_path: Path) -> None:
     """2,000 pages of 13,000 x 13,000 bits in a file of kilobytes."""
     path = tmp_path / "mask.tif"

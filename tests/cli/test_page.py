@@ -48,6 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_headers_isolate_the_page(folder: Path) -> None:
     with served(folder) as port:
         page = answer(port, "/")
@@ -61,6 +62,7 @@ def test_headers_isolate_the_page(folder: Path) -> None:
         assert answer(port, "/").getheader("Cross-Origin-Opener-Policy") is None
 
 
+@pytest.mark.slow
 def test_nothing_else_is_served(folder: Path) -> None:
     (folder.parent / "secret.txt").write_text("secret")
     with served(folder) as port:

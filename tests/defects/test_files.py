@@ -57,6 +57,7 @@ def pyramid(path: Path) -> NDArray[Any]:
     return pixels
 
 
+@pytest.mark.slow
 def test_a_result_has_its_pyramid(tmp_path: Path) -> None:
     pyramid(tmp_path / "in.zarr")
     result = denoise(tmp_path / "in.zarr", tmp_path / "out.zarr")
@@ -68,6 +69,7 @@ def test_a_result_has_its_pyramid(tmp_path: Path) -> None:
     assert np.abs(small - means).max() <= 0.5
 
 
+@pytest.mark.slow
 def test_chunks_are_read_and_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planes along two axes share a chunk; the library's accesses to its files are counted."""
     zarr.create_array(tmp_path / "in.zarr", data=grey(4, 6, 16, 16), chunks=(2, 3, 8, 8))
@@ -172,6 +174,7 @@ def test_extras_are_printed_and_can_be_installed(tmp_path: Path) -> None:
         assert found[1] == "integrodiff"
 
 
+@pytest.mark.slow
 def test_help_shows_examples_line_by_line() -> None:
     shown = CliRunner().invoke(app, ["denoise", "--help"], env={"COLUMNS": "200"}).output
     examples = [line for line in shown.splitlines() if "integrodiff denoise " in line]

@@ -48,6 +48,7 @@ def run(*words: object) -> str:
 # ---- one request, one result ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["poisson", "poisson-gaussian"])
 def test_photon_counts_have_the_same_range_in_a_file_and_in_an_array(
     tmp_path: Path, noise: Any
@@ -60,6 +61,7 @@ def test_photon_counts_have_the_same_range_in_a_file_and_in_an_array(
     )
 
 
+@pytest.mark.slow
 def test_channels_of_a_file_have_a_noise_level_each(tmp_path: Path) -> None:
     """One median for both would leave the bright channel nearly as noisy as it was."""
     rng = np.random.default_rng(1)

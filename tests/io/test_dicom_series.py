@@ -41,6 +41,7 @@ def padded() -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
     return np.where(mask, scan(), -2000).astype(np.int16), mask
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_files_of_a_series_stay_together(tmp_path: Path) -> None:
     """Files without extension are found by their content, and keep nothing of their identity."""

@@ -69,6 +69,7 @@ def test_order_and_spacing_follow_from_positions(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_files_given_one_by_one_are_remarked_on(tmp_path: Path) -> None:
     write_series(tmp_path / "in")
@@ -86,6 +87,7 @@ def test_files_given_one_by_one_are_remarked_on(tmp_path: Path) -> None:
     assert "one by one" not in alone.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["out", "out/"])
 def test_command_line(tmp_path: Path, output: str) -> None:
     pixels = write_series(tmp_path / "in")
@@ -98,6 +100,7 @@ def test_command_line(tmp_path: Path, output: str) -> None:
     assert sorted(path.stem for path in (tmp_path / "out").iterdir()) == sorted(NAMES)
 
 
+@pytest.mark.slow
 def test_result_is_a_new_series_with_the_old_geometry(tmp_path: Path) -> None:
     """Every element is compared; SimpleITK finds the volume where it was."""
     write_series(tmp_path / "in")
@@ -136,6 +139,7 @@ def _by_simpleitk(folder: Path) -> Any:
     return reader.Execute()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_noise_is_estimated_once_and_slices_decide_otherwise(tmp_path: Path) -> None:
     write_series(tmp_path / "in")
@@ -195,6 +199,7 @@ def test_tilted_gantry_is_refused(tmp_path: Path) -> None:
         read_image(tmp_path / "in")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_several_series_in_one_folder(tmp_path: Path) -> None:
     write_series(tmp_path / "in")
@@ -210,6 +215,7 @@ def test_several_series_in_one_folder(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("*.dcm"))) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_folders_of_series(tmp_path: Path) -> None:
     (tmp_path / "study").mkdir()

@@ -45,6 +45,7 @@ def result(scan: Path, *options: object) -> NDArray[Any]:
     return read_image(target).pixels
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_scaled_values(scan: Path) -> None:
     expected = denoise(STORED, 20, **SETTINGS)
     assert not np.array_equal(expected, denoise(STORED, 5, **SETTINGS))
@@ -55,6 +56,7 @@ def test_levels_are_those_of_scaled_values(scan: Path) -> None:
     assert np.array_equal(result(scan, "--sigma", 5, "--data-range", 200), in_range)
 
 
+@pytest.mark.slow
 def test_maps_spectra_and_detectors(scan: Path) -> None:
     levels = np.full(STORED.shape, 16.0)
     levels[:, 20:] = 24.0

@@ -88,6 +88,7 @@ def test_mrc_round_trip(tmp_path: Path, dtype: str) -> None:
         np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(after), changed.pixels)
 
 
+@pytest.mark.slow
 def test_axes_of_the_cell_give_the_spacing(tmp_path: Path) -> None:
     """Columns along Z, rows along X: the order in the file stays, the spacing follows."""
     pixels = volume("float32")
@@ -362,6 +363,7 @@ def test_bytes_before_the_pixels(tmp_path: Path) -> None:
             assert b"".join(page.tobytes() for page in image.planes()) == pixels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "write"), [(".mrc", write_mrc), (".nrrd", write_itk)])
 def test_command_line(tmp_path: Path, suffix: str, write: Callable[..., None]) -> None:
     names = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"

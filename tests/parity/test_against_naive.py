@@ -8,12 +8,13 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
-from cases import FEW_SCALES, MODELS, SIGMA, Image, noise_map, run
+from cases import FEW_SCALES, MODELS, RUNNABLE_ENGINES, SIGMA, Image, noise_map, run
 from numpy.typing import NDArray
 
 from integrodiff import EED, IAD, IID, FullLaw, PeronaMalik, ScaleGrid
 from integrodiff.models import ExplicitModel
 
+STAGED_ENGINES = [name for name in ("numpy", "torch") if name in RUNNABLE_ENGINES]
 SHAPES = [(7, 9), (8, 5), (1, 6), (6, 1), (1, 1), (2, 2)]
 
 
@@ -79,7 +80,7 @@ def assert_agrees(
     np.testing.assert_allclose(single, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", STAGED_ENGINES)
 @pytest.mark.parametrize("discretisation", ["haar", "nonnegativity"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_and_shape(name: str, discretisation: str, engine: str) -> None:
@@ -88,7 +89,7 @@ def test_every_model_and_shape(name: str, discretisation: str, engine: str) -> N
         assert_agrees(model, engine, noisy((1, *shape), seed))
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", STAGED_ENGINES)
 @pytest.mark.parametrize("discretisation", ["haar", "nonnegativity"])
 @pytest.mark.parametrize("name", MODELS)
 def test_noise_that_is_not_the_same_everywhere(name: str, discretisation: str, engine: str) -> None:
@@ -97,14 +98,14 @@ def test_noise_that_is_not_the_same_everywhere(name: str, discretisation: str, e
         assert_agrees(model, engine, noisy(shape), noise_map(shape))
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", STAGED_ENGINES)
 @pytest.mark.parametrize("theta", [0.0, 0.15, 0.4, 0.5])
 @pytest.mark.parametrize("name", ["pm", "eed", "iad-full"])
 def test_every_theta(name: str, theta: float, engine: str) -> None:
     assert_agrees(replace(MODELS[name], theta=theta, tau=0.2), engine, noisy((1, 7, 5)))
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", STAGED_ENGINES)
 @pytest.mark.parametrize("name", MODELS)
 def test_channels_share_their_tensor(name: str, engine: str) -> None:
     assert_agrees(MODELS[name], engine, noisy((3, 5, 6)))
@@ -126,6 +127,7 @@ def test_every_grid_of_scales(model_class: type[IID | IAD], scales: ScaleGrid) -
     assert_agrees(model, "numpy", noisy((1, 5, 7)))
 
 
+@pytest.mark.slow
 def test_the_papers_eight_scales_and_ten_steps() -> None:
     model = replace(MODELS["iad-reduced"], scales=ScaleGrid(), steps=10, tau=0.5)
     assert model.scales != FEW_SCALES

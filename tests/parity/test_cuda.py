@@ -113,9 +113,15 @@ def reference(given: Image, evolution: Evolution, **more: Any) -> Image:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("shape", [(2, 1, 35, 41), (1, 3, 13, 9), (1, 1, 7), (1, 9, 1), (1, 1, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    # One argument of several numbers.
+    some(
+        [[2, 1, 35, 41], [1, 3, 13, 9], [1, 1, 7], [1, 9, 1], [1, 1, 1]], [2, 1, 35, 41], [1, 9, 1]
+    ),
+)
 def test_exact_steps_are_those_of_the_reference(
-    case: str, shape: tuple[int, ...], gpu: EmulatedGpu
+    case: str, shape: list[int], gpu: EmulatedGpu
 ) -> None:
     given = image(*shape)
     found = run(CudaProcess(CASES[case], exact=True), given, gpu)
@@ -158,7 +164,7 @@ def test_more_taps_than_there_are_numbers_for(gpu: EmulatedGpu) -> None:
     assert found == pytest.approx(reference(given, wide), abs=1e-10)
 
 
-@pytest.mark.parametrize("case", ["tensor", "two orders", "high orders"])
+@pytest.mark.parametrize("case", some(["tensor", "two orders", "high orders"], "two orders"))
 def test_tasks_of_a_phase_do_not_depend_on_each_other(case: str, kernels: Path) -> None:
     given = image(1, 2, 35, 41)
     process = CudaProcess(CASES[case], exact=True)
@@ -166,6 +172,7 @@ def test_tasks_of_a_phase_do_not_depend_on_each_other(case: str, kernels: Path) 
     assert np.array_equal(run(process, given, EmulatedGpu(kernels, backwards=True)), forwards)
 
 
+@pytest.mark.long
 def test_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
     assert COMPILER is not None
     found = subprocess.run(

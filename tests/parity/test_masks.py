@@ -8,6 +8,7 @@ from typing import Any
 import naive_masks
 import numpy as np
 import pytest
+from cases import RUNNABLE_ENGINES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -112,6 +113,7 @@ def test_velocity_is_that_of_the_oracle(shape: tuple[int, int]) -> None:
         np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODEL_NAMES)
 def test_far_from_invalid_pixels_nothing_changes(name: str) -> None:
     image = noisy((1, 24, 150))
@@ -124,6 +126,7 @@ def test_far_from_invalid_pixels_nothing_changes(name: str) -> None:
     assert np.abs(with_mask - without)[..., 4:12].max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_hole_hides_what_lies_behind_it() -> None:
     """Two parts that no edge joins are two images."""
     mask = np.ones((9, 14), np.bool_)
@@ -171,6 +174,7 @@ def dense_operator(process: Evolution, mask: NDArray[np.bool_]) -> NDArray[np.fl
     return matrix
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     drawn=MASKS,
@@ -244,7 +248,7 @@ def test_steps_are_cut_or_divided(name: str, sigma: float) -> None:
 # ---- engines ----
 
 
-ENGINES_WITH_MASKS = [name for name in ("torch", "native") if ENGINES[name].unavailable() is None]
+ENGINES_WITH_MASKS = [name for name in ("torch", "native") if name in RUNNABLE_ENGINES]
 
 
 @pytest.mark.long

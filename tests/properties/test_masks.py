@@ -99,6 +99,7 @@ def cases(draw: st.DrawFn, noises: tuple[str, ...]) -> Case:
     return case
 
 
+@pytest.mark.slow
 @given(
     cases(("sigma", "map", "poisson", "detector")), st.sampled_from((1e30, np.inf, -np.inf, np.nan))
 )

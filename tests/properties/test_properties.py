@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.fft import idctn
+from selection import QUICK
 
 from integrodiff import EED, IAD, IID, FullLaw, PeronaMalik, ReducedLaw, ScaleGrid, denoise
 from integrodiff.models import ExplicitModel
@@ -24,7 +26,8 @@ every_engine = pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
 
 
 def test_torch_is_among_the_engines_under_test() -> None:
-    pytest.importorskip("torch")
+    if importlib.util.find_spec("torch") is None or QUICK:
+        pytest.skip("PyTorch is not installed, or left out by make quick")
     assert {"numpy", "torch"} <= set(RUNNABLE_ENGINES)
 
 

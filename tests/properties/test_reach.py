@@ -33,6 +33,7 @@ def small(name: str, sigma: float) -> Evolution:
     return replace(evolution, schedule=schedule, pull=pull, scales=scales, steps=2, tau=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_nothing_beyond_the_exact_reach_counts(name: str, masked: bool) -> None:

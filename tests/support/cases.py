@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
+from selection import QUICK
 
 from integrodiff import EED, IAD, IID, FullLaw, PeronaMalik, ReducedLaw, ScaleGrid
 from integrodiff.engines import ENGINES
@@ -42,7 +43,11 @@ LAWS = PowerLaws(
 )
 COMPACT = CompactDiffusion(law=LAWS, tau=0.01, tau_exponent=0.2, steps=3, scales=FEW_SCALES)
 
-RUNNABLE_ENGINES = [name for name, engine in ENGINES.items() if engine.unavailable() is None]
+RUNNABLE_ENGINES = [
+    name
+    for name, engine in ENGINES.items()
+    if engine.unavailable() is None and not (QUICK and name == "torch")
+]
 
 
 def at_bound(model: ExplicitModel, fraction: float = 1.0) -> ExplicitModel:

@@ -3,7 +3,7 @@
 Everything that looks like code is found by its form, so that a new page or block is tested without
 being entered anywhere:
 
-- fenced blocks of Python run, page by page, in a process and a folder of their own;
+- fenced blocks of Python run, page by page, in a folder of their own;
 - commands, in blocks or in backticks, run on generated files with the names that they use. Those
   that would take hours, or need data or programs that are not here, are checked for what they name:
   options, scripts, targets, extras, files;
@@ -17,7 +17,10 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,7 +160,24 @@ def calls(page: Path) -> list[Snippet]:
 
 
 def run_python(page: Path, folder: Path) -> str:
-    """Run the blocks of a page one after the other; return what they print."""
+    """Run the blocks of a page one after the other in a folder; return what they print.
+
+    In this process, where the libraries are imported already, so that what a page changes in the
+    package stays: see :func:`run_python_apart`.
+    """
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with chdir(folder), redirect_stdout(StringIO()) as printed, warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore", UserWarning)  # of small images
+        for block in python_blocks(page):
+            # Tracebacks name the page, and lines as they are counted there.
+            text = "\n" * (block.line - 1) + block.text
+            exec(compile(text, str(page), "exec"), names)  # noqa: S102 - our own code
+    return printed.getvalue()
+
+
+def run_python_apart(page: Path, folder: Path) -> str:
+    """Run the blocks of a page in a process of their own; return what they print."""
     code = ["import matplotlib", "matplotlib.use('agg')"]
     for block in python_blocks(page):
         code += [f"# {block.page.name}, line {block.line}", block.text]

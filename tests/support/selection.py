@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+
+QUICK = "QUICK_TESTS" in os.environ
+"""Whether this is ``make quick``, which goes without PyTorch: its import alone takes seconds."""
 
 
 def some(cases: Iterable[Any], *kept: Any) -> list[Any]:

@@ -50,6 +50,7 @@ def test_what_is_no_limit(value: Any) -> None:
         memory_limit(value)
 
 
+@pytest.mark.slow
 @given(
     slices=st.integers(2, 400),
     reach=st.integers(0, 41),

@@ -29,6 +29,7 @@ def error(image: NDArray[Any], clean: NDArray[Any]) -> float:
     return float(np.mean((image.astype(np.float64) - clean) ** 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [15, 40])
 def test_opponent_is_the_default_for_three_channels_and_better(
     sigma: float, astronaut: NDArray[np.float64]
@@ -76,6 +77,7 @@ def test_separate_is_one_by_one(astronaut: NDArray[np.float64]) -> None:
         np.testing.assert_allclose(result[..., i], alone, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", ["separate", "joint"])
 def test_noise_levels_of_channels_help(colour: Any, astronaut: NDArray[np.float64]) -> None:
     image = noisy(astronaut, [10, 20, 30])
@@ -103,6 +105,7 @@ def test_joint_weighs_channels_by_their_noise(astronaut: NDArray[np.float64]) ->
     np.testing.assert_allclose(scaled / [1, 10], plain, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_sample_without_noise_is_returned(place: int, astronaut: NDArray[np.float64]) -> None:
     levels = [20.0, 10.0, 20.0]

@@ -128,6 +128,7 @@ class TestPillow:
 
 
 class TestTorch:
+    @pytest.mark.slow
     def test_comes_back(self) -> None:
         torch = pytest.importorskip("torch")
         pixels, mask = noisy(3, 12, 13), np.random.default_rng(1).random((12, 13)) > 0.2
@@ -174,6 +175,7 @@ class TestXarray:
         found: Any = denoise(image, 20, axes="QYX", **SETTINGS)
         assert found.dims == image.dims
 
+    @pytest.mark.slow
     def test_accessor(self) -> None:
         xr = pytest.importorskip("xarray")
         import integrodiff.xarray  # noqa: F401
@@ -196,6 +198,7 @@ class TestXarray:
             assert len(image.integrodiff.compare(image).axes) > 6
             assert len(image.integrodiff.explain(20, model="pm").axes) > 12
 
+    @pytest.mark.slow
     def test_coordinates_give_the_spacing_of_a_volume(self) -> None:
         xr = pytest.importorskip("xarray")
         pixels = noisy(4, 12, 13)
@@ -315,11 +318,13 @@ class TestDLPack:
         assert isinstance(found, np.ndarray)
         np.testing.assert_array_equal(found, denoise(pixels, 20, **SETTINGS))
 
+    @pytest.mark.slow
     def test_dtypes_without_equal_in_numpy(self) -> None:
         torch = pytest.importorskip("torch")
         with pytest.raises(TypeError, match=r"Giver.*cannot be read by NumPy.*convert it"):
             denoise(Giver(torch.zeros((4, 4), dtype=torch.bfloat16)), 20)
 
+    @pytest.mark.slow
     def test_tensors_by_their_own_protocol(self) -> None:
         torch = pytest.importorskip("torch")
         pixels = noisy(12, 13)
@@ -327,6 +332,7 @@ class TestDLPack:
         np.testing.assert_array_equal(found, denoise(pixels, 20, **SETTINGS))
 
 
+@pytest.mark.slow
 def test_no_library_is_imported() -> None:
     code = (
         "import sys, numpy as np; from integrodiff import denoise; denoise(np.ones((4, 4)), 0.1); "

@@ -138,6 +138,7 @@ def test_parts_of_chunks_do_not_keep_the_chunks() -> None:
     assert lazily._cut(chunk, [(0, 10), (0, 100)]).base is None
 
 
+@pytest.mark.slow
 def test_is_lazy_and_looks_at_a_sample_once() -> None:
     seen: list[Any] = []
 

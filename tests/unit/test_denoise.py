@@ -304,6 +304,7 @@ def test_an_error_in_the_callback_reaches_the_caller() -> None:
 
 
 class TestNoiseLevelWarning:
+    @pytest.mark.slow
     @pytest.mark.parametrize("sigma", [0.1, 700])
     def test_far_outside_the_training_range(self, sigma: float) -> None:
         with pytest.warns(NoiseLevelWarning, match="far outside the range 2 to 100") as record:
@@ -405,6 +406,7 @@ class TestMapOfNoiseLevels:
         expected = denoise(photograph, 20, data_range=255)
         assert np.allclose(denoise(photograph, flat, data_range=255), expected, atol=1e-9, rtol=0)
 
+    @pytest.mark.slow
     def test_in_other_units_and_in_colour(self, photograph: NDArray[np.float64]) -> None:
         noisy = self.noisy(photograph)
         expected = denoise(noisy, self.levels, data_range=255, exact=True)

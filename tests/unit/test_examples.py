@@ -26,6 +26,7 @@ def check(name: str) -> None:
     assert not report, "".join(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PUBLIC if name not in DRAWING])
 def test_example_runs(name: str) -> None:
     check(name)

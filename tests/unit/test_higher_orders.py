@@ -164,6 +164,7 @@ class TestBound:
         without = stable_step(evolution)
         assert stable_step(replace(evolution, pull=0.3)) == pytest.approx(1 / (1 / without + 0.3))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
     @given(image=images(), pull=st.sampled_from([0.0, 0.1, 3.0]), steps=st.integers(1, 6))
     def test_the_norm_never_exceeds_that_of_the_input(

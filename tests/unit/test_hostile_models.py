@@ -184,6 +184,7 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
         load_model(folder)
 
 
+@pytest.mark.slow
 def test_the_command_line_blames_the_model(tmp_path: Path) -> None:
     image, absurd, pipe = (tmp_path / name for name in ("a.npy", "absurd.json", "pipe.json"))
     np.save(image, np.zeros((20, 20), np.uint8))

@@ -301,6 +301,7 @@ class TestByNoiseLevel:
         assert middle.law.gammas == pytest.approx((1.0, 0.4, 0.3))
         assert middle.law.lambdas == pytest.approx((60.0, 9.0, 3.0))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("sigma", "nearest"), some([(2.5, 10.0), (120.0, 60.0)], (120.0, 60.0))
     )

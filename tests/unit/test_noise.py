@@ -150,6 +150,7 @@ class TestMap:
         found = estimated_map([flat], [None])
         assert np.abs(found / 20 - 1).max() < 0.1
 
+    @pytest.mark.slow
     def test_planes_samples_and_masks(self) -> None:
         levels = self.levels()
         frames = np.stack([normal(levels.shape, 1, seed) * levels for seed in range(3)])
@@ -204,6 +205,7 @@ class TestVaryingNoise:
     def clean(self, camera: NDArray[np.float64]) -> NDArray[np.float64]:
         return camera[: self.SHAPE[0], : self.SHAPE[1]]
 
+    @pytest.mark.slow
     def test_takes_a_map(self, camera: NDArray[np.float64]) -> None:
         clean, levels = self.clean(camera), self.levels()
         image = clean + levels * normal(self.SHAPE, 1)
@@ -222,6 +224,7 @@ class TestVaryingNoise:
         errors = [np.mean((r - clean) ** 2) for r in (automatic, denoise(image, quietest))]
         assert errors[0] < 0.7 * errors[1]
 
+    @pytest.mark.slow
     def test_scale_offset_and_order_of_axes(self, camera: NDArray[np.float64]) -> None:
         image = self.clean(camera) + self.levels() * normal(self.SHAPE, 1)
         expected = denoise(image)
@@ -230,6 +233,7 @@ class TestVaryingNoise:
         )
         np.testing.assert_array_equal(denoise(image.T, axes="XY"), expected.T)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("level", [5, 20, 60])
     def test_noise_that_is_the_same_everywhere(
         self, level: float, camera: NDArray[np.float64]
@@ -267,6 +271,7 @@ class TestVaryingNoise:
             found = estimate_sigma(image)
         assert found == pytest.approx(np.sqrt(np.mean(levels**2)), rel=0.1)
 
+    @pytest.mark.slow
     def test_stacks_and_masks(self) -> None:
         levels = self.levels()
         frames = np.stack([levels * normal(self.SHAPE, 1, seed) for seed in range(3)])
@@ -298,6 +303,7 @@ class TestVaryingNoise:
             assert self.resolved(channels, axes="CYX").request.map is None
         assert len(found) == 1
 
+    @pytest.mark.slow
     def test_each_image_is_asked_again(self) -> None:
         denoiser = Denoiser()
         flat, varying = normal(self.SHAPE, 10), self.levels() * normal(self.SHAPE, 1)
@@ -314,6 +320,7 @@ class TestBlindDenoising:
         np.testing.assert_array_equal(denoise(image, data_range=255), expected)
         np.testing.assert_array_equal(denoise(image, None, data_range=255), expected)
 
+    @pytest.mark.slow
     def test_loses_little(self, camera: NDArray[np.float64]) -> None:
         image = camera + normal(camera.shape, 25)
         blind, told = (
@@ -334,6 +341,7 @@ class TestBlindDenoising:
 
 
 class TestEstimatePoissonGaussian:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("peak", "detector"),
         some(
@@ -362,6 +370,7 @@ class TestEstimatePoissonGaussian:
         assert known.offset == detector.offset
         np.testing.assert_allclose(known.gain, detector.gain, rtol=0.25)
 
+    @pytest.mark.slow
     def test_channels_share_it(self, camera: NDArray[np.float64]) -> None:
         image = np.random.default_rng(0).poisson(np.stack([camera, camera[::-1]]) / 8)
         assert estimate_poisson_gaussian(image, channel_axis=0).gain == pytest.approx(1, rel=0.15)
@@ -378,6 +387,7 @@ class TestEstimatePoissonGaussian:
             estimate_poisson_gaussian(camera, offset="dark")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
 def test_every_engine_denoises_photons_and_colours(
     engine: str, camera: NDArray[np.float64]

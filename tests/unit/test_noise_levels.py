@@ -84,6 +84,7 @@ class TestEstimates:
         image = jpeg(camera + np.random.default_rng(0).normal(0, 20, camera.shape), quality)
         assert float(estimate_sigma(image)) == pytest.approx(20, rel=0.2)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("blur", [0.5, 1.0])
     def test_denoising_is_close_to_the_best_level(
         self, camera: NDArray[np.float64], blur: float

@@ -70,6 +70,7 @@ def test_refused(axes: str, shape: Any, at: dict[str, int], message: str) -> Non
         places(Layout(axes, shape), at, first=1)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path) -> None:
     before = volume().astype(np.int16)
     for name, pixels in (("in.nii", before), ("out.nii", before // 10 * 10)):

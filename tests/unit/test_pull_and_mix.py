@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive import evolve as naive_evolve
 from naive_orders import hessian_velocity
+from selection import some
 
 from integrodiff.engines import ENGINES
 from integrodiff.engines.native import NativeEngine, NativeProcess
@@ -70,7 +71,7 @@ def noisy(shape: tuple[int, ...]) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(4, 5), (1, 6), (1, 1)])
-@pytest.mark.parametrize("mix", [-0.4, 0.3, 1.0])
+@pytest.mark.parametrize("mix", some([-0.4, 0.3, 1.0], -0.4))
 def test_equals_the_loops(shape: tuple[int, int], mix: float) -> None:
     levels = noise_map(shape)
     for channels, relative, scale in ((1, None, 0.0), (2, levels, 0.7)):

@@ -89,6 +89,7 @@ def test_noise_levels_of_channels_and_samples() -> None:
         denoise(stack, [1, 2], axes="TYX", data_range=255)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", some(["TCYXS", "CTYXS", "SCTYX", "YSXTC", "XYTCS"], "YSXTC"))
 def test_the_order_of_axes_changes_nothing(axes: str) -> None:
     rng = np.random.default_rng(0)

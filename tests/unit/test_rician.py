@@ -76,6 +76,7 @@ def test_zero_unit_and_dtype() -> None:
     np.testing.assert_array_equal(Rician(sigma=0).stabilise(values), values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [8, 25])
 def test_magnitudes_are_denoised_better_and_without_bias(sigma: float) -> None:
     noisy = magnitudes(clean(), sigma)[0]
@@ -89,6 +90,7 @@ def test_magnitudes_are_denoised_better_and_without_bias(sigma: float) -> None:
     assert rician[expected == 60].mean() == pytest.approx(60, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the estimated noise level")  # in so small an image
 @pytest.mark.parametrize("sigma", [5, 20])
 def test_level_is_estimated(sigma: float) -> None:
@@ -120,6 +122,7 @@ def test_volumes_and_maps() -> None:
     assert psnr(rician, clean()[0]) > psnr(gaussian, clean()[0]) + 4
 
 
+@pytest.mark.slow
 def test_invalid_pixels_and_steps() -> None:
     noisy = magnitudes(clean(), 15)[0]
     noisy[:20, :20] = np.nan

@@ -140,6 +140,7 @@ def only_of_size(allowed: int, build: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+@pytest.mark.slow
 @given(images(smallest=2), st.floats(0.1, 4))
 def test_derivative_with_respect_to_the_scale(image: NDArray[np.float64], scale: float) -> None:
     torch = pytest.importorskip("torch")

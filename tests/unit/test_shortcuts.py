@@ -120,6 +120,7 @@ def test_deviation_on_a_photograph(
         assert np.abs(NATIVE.evolve(image[None], evolution) - exact).max() < 0.05
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("name", ["iad-fast", "iad-plus", "iad-deep"])
 @pytest.mark.parametrize("sigma", [2.0, 20.0, 100.0])
@@ -172,6 +173,7 @@ def test_the_anisotropic_second_order_is_fused() -> None:
     assert shortcuts(TWO_ORDERS.evolution(2.0)) is None
 
 
+@pytest.mark.slow
 @needs_native
 def test_constant_images_and_nan() -> None:
     for name, model in MODELS.items():

@@ -58,6 +58,7 @@ def largest_sample(scales: tuple[float, ...], weights: tuple[float, ...]) -> flo
     return float(max(np.max(along_axis), np.max(beyond)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [1.0, 7.0, 50.0, 100.0, 300.0, 1000.0])
 def test_the_bound_is_sharp_at_all_scales(largest: float) -> None:
     rng = np.random.default_rng(int(largest))
@@ -128,6 +129,7 @@ def test_no_eigenvalue_beyond_two_with_shortcuts() -> None:
     assert max(largest) > 1.99
 
 
+@pytest.mark.slow
 @needs_native
 def test_the_step_shrinks_by_a_few_thousandths_at_most() -> None:
     for model in random_laws(30, seed=6):
@@ -238,6 +240,7 @@ def test_the_bound_by_boxes_is_one(seed: int) -> None:
     assert bound.largest == pytest.approx((weights @ bound.shares).max(), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("products", [0, 2**20, 2**22])
 def test_a_search_that_is_cut_off_bounds_as_well(
     products: int, monkeypatch: pytest.MonkeyPatch
@@ -254,6 +257,7 @@ def test_a_search_that_is_cut_off_bounds_as_well(
         assert boxes * of_box <= max(products, 2080 * of_box)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iad-plus", "iad-deep", "iad-orders"])
 def test_the_bound_of_shipped_models_is_one(name: str) -> None:
     """At noise levels where several frequencies have nearly the largest eigenvalue."""

@@ -134,6 +134,7 @@ def test_training_images_are_those_of_the_shipped_models(research_data: Path) ->
     assert bsds500("train", research_data).fingerprint in text
 
 
+@pytest.mark.slow
 def test_layouts_of_bsds500(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{number}.jpg" for number in (10, 9, 100)] + [f"{n}.jpg" for n in range(1000, 1097)]
     for below in ("bsds500/images", "images", "BSR/BSDS500/data/images"):

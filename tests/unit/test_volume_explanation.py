@@ -68,6 +68,7 @@ def of_volume(found: Explained) -> VolumeExplanation:
 class TestValues:
     """The numbers behind the figure."""
 
+    @pytest.mark.slow
     def test_planes_are_those_of_denoise(self) -> None:
         stack = np.stack([noisy_volume() + 300, noisy_volume(2)[1]], axis=1)  # ZCYX
         stack[2, 1, 5:8, 4:9] = np.nan
@@ -96,6 +97,7 @@ class TestValues:
         assert found.geometry == "volume, spacing 2 : 1 : 1 (z : y : x)"
         assert found.noise == "noise level 15 grey levels"
 
+    @pytest.mark.slow
     def test_estimates_are_those_of_the_channel(self) -> None:
         stack = noisy_volume(2)  # TZYX
         found = explained(stack, "TZYX", {"T": 1})
@@ -106,6 +108,7 @@ class TestValues:
             np.testing.assert_allclose(part.images[-1], after, rtol=1e-4)
         assert found.noise.endswith("(estimated)")
 
+    @pytest.mark.slow
     def test_luminance_and_samples(self) -> None:
         rgb = np.moveaxis(noisy_volume(3), 0, -1)
         first = of_volume(explained(rgb, "ZYXS", sigma=LEVEL)).planes[0]
@@ -205,6 +208,7 @@ class TestStructure:
             assert structure.coherence[middle] == pytest.approx(1, abs=1e-3)
             assert abs(np.sin(structure.orientation[middle])) < 1e-3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("masked", [False, True])
     @pytest.mark.parametrize("depth", some([6, 90], 90))
     def test_slabs_give_the_values_of_the_whole(self, depth: int, masked: bool) -> None:
@@ -406,6 +410,7 @@ def test_command_explains_the_volume(tmp_path: Path) -> None:
     assert grey.mean() > 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -193,6 +193,7 @@ def volume_process(
     return Evolution(scales=tuple(scales), schedule=((term,),), tau=0.1, steps=1, spacing=spacing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pm", "eed", "iad", "iad-fast", "iad-power"])
 def test_the_bound_of_shipped_models_is_sharp(name: str) -> None:
     evolution = load_model(name).evolution(25.0)
@@ -240,6 +241,7 @@ def test_without_invalid_voxels_the_walk_is_the_blur(spacing: tuple[float, float
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spacing", SPACINGS)
 @pytest.mark.parametrize("name", ["eed", "iad-full"])
 def test_masks(name: str, spacing: tuple[float, float, float]) -> None:
