@@ -14,7 +14,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --num
 PYTHONS ?=
 MATRIX_ARGS ?=
 
-.PHONY: help demo page quick quick-tests test all-tests thorough shapes style lint format docs napari dist matrix clean
+.PHONY: help demo page quick quick-tests test all-tests tools thorough shapes style lint format docs napari dist matrix clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -36,7 +36,10 @@ quick-tests: $(VENV)/installed-dev
 	  tests/unit tests/parity tests/properties tests/io tests/cli tests/defects $(PYTEST_ARGS)
 
 all-tests: shapes
-	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) -m "not long" --ignore=tests/tools $(PYTEST_ARGS)
+
+tools: $(VENV)/installed-dev  ## tests of benchmarks, experiments and tools, apart from the package's
+	$(PYTEST) -m "not long" tests/tools $(PYTEST_ARGS)
 
 thorough: $(VENV)/installed-dev  ## long tests, and all properties with more and other examples
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "long or hypothesis" $(PYTEST_ARGS)

@@ -23,7 +23,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(
-    "quick", hypothesis.settings.get_profile("default"), max_examples=4
+    "quick", hypothesis.settings.get_profile("default"), max_examples=3
 )
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -59,6 +59,7 @@ def listing(folder: Path) -> dict[str, bytes]:
 # ---- results ----
 
 
+@pytest.mark.slow
 def test_the_default_model_is_that_of_the_function(noisy_png: Path, tmp_path: Path) -> None:
     result = denoise(noisy_png, tmp_path / "clean.png")
     assert f"{DEFAULT_MODEL} at sigma 20" in result.stderr
@@ -137,6 +138,7 @@ def test_pages_share_one_scale(tmp_path: Path) -> None:
     assert not np.array_equal(by_itself, written[0])
 
 
+@pytest.mark.slow
 def test_float_output(noisy_png: Path, tmp_path: Path) -> None:
     assert denoise(noisy_png, tmp_path / "out.tif", "--float").exit_code == 0
     written = tifffile.imread(tmp_path / "out.tif")
@@ -199,6 +201,7 @@ def test_unusual_noise_level_warns_once(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_strange_names_are_shown_safely(tmp_path: Path) -> None:
     source = tmp_path / "a[bold]\x1b[31mb.png"
     Image.fromarray(noisy_image(clean_image())).save(source)
@@ -208,6 +211,7 @@ def test_strange_names_are_shown_safely(tmp_path: Path) -> None:
     assert "[red]out.png" in result.stderr
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal(noisy_png: Path, tmp_path: Path) -> None:
     source = noisy_png.rename(tmp_path / "noisy[bold].png")
     result = run(
@@ -318,6 +322,7 @@ def test_bad_model_file(noisy_png: Path, tmp_path: Path, content: str | None, me
     assert not (tmp_path / "out.png").exists()
 
 
+@pytest.mark.slow
 def test_existing_output_is_kept_unless_asked(noisy_png: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.png"
     target.write_bytes(b"precious")
@@ -369,6 +374,7 @@ def test_unwritable_output(
     assert listing(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_output_is_checked_before_the_input_is_read(tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"")
     (tmp_path / "taken.png").write_bytes(b"precious")
@@ -388,6 +394,7 @@ def test_folder_without_permission(noisy_png: Path, tmp_path: Path) -> None:
 # ---- the ends that should not happen ----
 
 
+@pytest.mark.slow
 def test_unexpected_error(noisy_png: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise LookupError("lost the plot")

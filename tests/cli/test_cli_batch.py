@@ -141,6 +141,7 @@ def collisions(folder: Path) -> list[tuple[list[object], int, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("number", range(20))
 def test_refused_before_anything_is_computed(folder: Path, number: int) -> None:
@@ -164,6 +165,7 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
 # ---- failures and reports ----
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_a_bad_file_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
     (folder / "a2.png").write_bytes((folder / "a.png").read_bytes()[:60])
@@ -203,6 +205,7 @@ def test_a_missing_file_among_others(folder: Path, tmp_path: Path) -> None:
     assert [file["status"] for file in json.loads(result.stdout)["files"]] == ["done", "failed"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_a_pipe_among_the_files_is_refused_at_once(folder: Path, tmp_path: Path) -> None:
     """Neither its length nor its hash would ever be known."""
@@ -213,6 +216,7 @@ def test_a_pipe_among_the_files_is_refused_at_once(folder: Path, tmp_path: Path)
     assert names(tmp_path / "out") == ["a.png", "b.tif"]
 
 
+@pytest.mark.slow
 def test_report_about_one_file(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "o.tif"
     result = denoise(folder / "b.tif", out, "--json", "-", "--quiet", "--data-range", "65535")
@@ -226,6 +230,7 @@ def test_report_about_one_file(folder: Path, tmp_path: Path) -> None:
     assert report["options"]["model"] == "pm"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm"}

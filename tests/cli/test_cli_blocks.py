@@ -42,6 +42,7 @@ def test_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < np.abs(found - whole).max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "message"), [("1M", "smallest blocks"), ("much", "max_memory")])
 def test_refused(tmp_path: Path, size: str, message: str) -> None:
     if ENGINES["native"].unavailable() is not None:

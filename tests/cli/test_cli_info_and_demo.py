@@ -48,6 +48,7 @@ def test_help_is_quick() -> None:
 COMMANDS = ("denoise", "compare", "explain", "demo", "train", "reproduce", "info")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_one_example_a_line(command: str) -> None:
     text = run(command, "--help").stdout
@@ -59,6 +60,7 @@ def test_help_has_one_example_a_line(command: str) -> None:
     assert "Exit codes" not in text
 
 
+@pytest.mark.slow
 def test_help_names_engines_and_models() -> None:
     text = run("denoise", "--help").stdout
     assert "|".join(engines.ENGINE_NAMES) in text
@@ -89,6 +91,7 @@ def test_info() -> None:
     assert [word for word in words if word not in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_info_describes_the_models() -> None:
     text = run("info").stdout

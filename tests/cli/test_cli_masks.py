@@ -62,6 +62,7 @@ def test_masks_of_all_kinds(form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(expected[~mask], image[~mask])
 
 
+@pytest.mark.slow
 def test_a_mask_for_every_page(tmp_path: Path) -> None:
     frames = np.stack([scan(), scan()[::-1]])
     masks = np.stack([field_of_view(), ~field_of_view()])
@@ -158,6 +159,7 @@ def test_zero_around_a_brain(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_values_that_no_pixel_has_are_noted(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "in.tif", scan())
     result = run("denoise", tmp_path / "in.tif", tmp_path / "out.tif", "--nodata", -1, *SETTINGS)

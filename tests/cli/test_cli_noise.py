@@ -251,6 +251,7 @@ class TestSigmaMap:
         assert "none.tif" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_map_can_be_estimated(tmp_path: Path) -> None:
     levels = np.geomspace(12, 30, 120) * np.ones((100, 1))
     noisy = (100 + np.random.default_rng(0).normal(0, levels)).astype(np.float32)

@@ -122,6 +122,7 @@ def test_only_verified_outputs_are_skipped(
     assert resume(folder)[0] == {"a": "skipped", "b": "skipped"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize(
     ("options", "reason"),
@@ -148,6 +149,7 @@ def test_other_options_are_noticed(folder: Path, options: list[object], reason: 
     assert reason in result.stderr.split("other options: ")[1].split(";")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_a_model_file_with_other_numbers_is_noticed(folder: Path) -> None:
     assert resume(folder)[1].exit_code == 0
@@ -157,6 +159,7 @@ def test_a_model_file_with_other_numbers_is_noticed(folder: Path) -> None:
     assert "made with other options: parameters" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_what_is_missing_is_made_and_times_do_not_matter(folder: Path) -> None:
     assert resume(folder)[1].exit_code == 0
@@ -166,6 +169,7 @@ def test_what_is_missing_is_made_and_times_do_not_matter(folder: Path) -> None:
     assert resume(moved)[0] == {"a": "skipped", "b": "done"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 def test_without_resume_nothing_is_skipped(folder: Path) -> None:
     assert resume(folder)[1].exit_code == 0
@@ -177,6 +181,7 @@ def test_without_resume_nothing_is_skipped(folder: Path) -> None:
 # ---- runs that were killed ----
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_as_the_output_gets_its_name(

@@ -187,6 +187,7 @@ def test_an_error_in_the_block_is_not_one_of_the_output(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_output_inside_of_the_input(tmp_path: Path) -> None:
     path = tmp_path / "in.zarr"
     zarr.create_array(path, data=values(5, 7))

@@ -117,6 +117,7 @@ def test_training_reads_all_16_bits(tmp_path: Path, suffix: str) -> None:
 # ---- other versions of libraries ----
 
 
+@pytest.mark.slow
 def test_tiff_by_a_library_without_squeezed_axes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

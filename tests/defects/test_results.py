@@ -212,6 +212,7 @@ def test_the_bound_of_large_scales_is_sharp(scale: float) -> None:
     assert bound == pytest.approx(2 * math.e * scale**2, rel=0.01)
 
 
+@pytest.mark.slow
 @needs_native
 def test_the_norm_does_not_grow_with_shortcuts() -> None:
     """At its bound, on the image that a thousand steps of the same model leave."""

@@ -77,6 +77,7 @@ def test_files_of_a_series_stay_together(tmp_path: Path) -> None:
     assert changed.SOPInstanceUID != second.SOPInstanceUID
 
 
+@pytest.mark.slow
 def test_estimated_noise_and_long_texts_are_described(tmp_path: Path) -> None:
     long = {"SeriesDescription": "x" * 64, "DerivationDescription": "y" * 1000}
     write_slice(tmp_path / "in", scan(), **long)

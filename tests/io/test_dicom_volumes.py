@@ -233,6 +233,7 @@ def test_folders_of_series(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "files").glob("*.dcm")) == ["a.dcm", "b.dcm"]
 
 
+@pytest.mark.slow
 def test_other_outputs(tmp_path: Path) -> None:
     pixels = write_series(tmp_path / "in")
     image = read_image(tmp_path / "in")

@@ -194,6 +194,7 @@ def test_bad_content_is_refused(tmp_path: Path, name: str) -> None:
     assert str(caught.value).startswith(f"{path}: ")
 
 
+@pytest.mark.slow
 def test_every_cut_is_refused_or_complete(tmp_path: Path) -> None:
     """However much of the end is missing, nobody gets half an image."""
     path = tmp_path / "cut"

@@ -116,6 +116,7 @@ def test_pyramid_of_imagemagick(tmp_path: Path) -> None:
             assert np.abs(difference).max() <= 0.02 * 65535
 
 
+@pytest.mark.slow
 def test_command_denoises_all_levels(tmp_path: Path) -> None:
     write_ome(tmp_path / "in.ome.tif", (PIXELS >> 8).astype(np.uint8))
     done = run("denoise", tmp_path / "in.ome.tif", tmp_path / "out.ome.tif", "--model", "pm")
@@ -156,6 +157,7 @@ def test_cloud_optimised_file_stays_one(name: str, byteorder: str, tmp_path: Pat
     assert list(tmp_path.iterdir()) == [tmp_path / "out.tif"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [0, 1])
 def test_mask_of_gdal(tmp_path: Path, levels: int) -> None:
     mask = np.zeros((70, 90), np.bool_)

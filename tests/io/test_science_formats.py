@@ -243,6 +243,7 @@ def test_dicom_with_white_zero_becomes_tiff_alike(tmp_path: Path) -> None:
 # ---- OME-Zarr ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ome04.zarr", "ome05.zarr"])
 def test_ome_zarr_of_its_own_library(tmp_path: Path, name: str) -> None:
     image = read_image(FOLDER / name)

@@ -192,6 +192,7 @@ def test_an_extended_header_of_gigabytes(tmp_path: Path) -> None:
         read_image(path)
 
 
+@pytest.mark.slow
 def test_mrc_of_floats_and_other_formats(tmp_path: Path) -> None:
     write_mrc(tmp_path / "in.mrc", volume())
     result = run("denoise", tmp_path / "in.mrc", tmp_path / "out.rec", "--float", *SETTINGS)

@@ -41,6 +41,7 @@ def test_of_tiff(tmp_path: Path, shape: tuple[int, ...], options: dict[str, Any]
         assert len(reader.chunks) == len(leading) + 2
 
 
+@pytest.mark.slow
 def test_of_zarr(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 2**16, (3, 70, 90)).astype(np.uint16)
     array = zarr.create_array(

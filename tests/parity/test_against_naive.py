@@ -80,6 +80,7 @@ def assert_agrees(
     np.testing.assert_allclose(single, expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", STAGED_ENGINES)
 @pytest.mark.parametrize("discretisation", ["haar", "nonnegativity"])
 @pytest.mark.parametrize("name", MODELS)

@@ -100,6 +100,7 @@ def test_without_invalid_pixels_it_is_the_blur_of_the_whole_image(shape: tuple[i
     np.testing.assert_allclose(found, blur(image, 1.7), rtol=0, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_velocity_is_that_of_the_oracle(shape: tuple[int, int]) -> None:
     scales, weights, contrasts = [0.0, 0.8, 1.9], [0.3, 0.4, 0.5], [9.0, 6.0, 4.0]
@@ -209,6 +210,7 @@ def test_eigenvalues_stay_below_the_bound_on_any_mask(
     assert not matrix[:, ~mask.ravel()].any()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(drawn=MASKS, anisotropic=st.booleans(), seed=st.integers(0, 2**16))
 def test_the_nonnegativity_scheme_does_not_overshoot_on_any_mask(

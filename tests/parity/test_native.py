@@ -547,7 +547,7 @@ def test_tangents_are_refused_where_there_are_none() -> None:
         NativeLineariser(Parameterisation(model, (20.0,)), images)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "options"), [("native_check.cpp", ()), ("steps_alone.cpp", ("-fno-exceptions",))]
 )

@@ -198,6 +198,7 @@ def test_equals_denoise(case: Case, seed: int) -> None:
         np.testing.assert_array_equal(found.pixels, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", LOSSLESS)
 def test_files_have_the_axes_they_declare(form: str, tmp_path: Path) -> None:
     for axes in WRITERS[form].axes:

@@ -114,6 +114,7 @@ def test_nothing_depends_on_invalid_values(case: Case, junk: float) -> None:
     assert expected[~case.valid].tobytes() == case.image[~case.valid].tobytes()
 
 
+@pytest.mark.slow
 @given(cases(("sigma", "map")))
 def test_the_mean_of_valid_pixels_is_kept(case: Case) -> None:
     """In every channel, plane and volume; the mean of islands is a matter of the stages."""
@@ -127,6 +128,7 @@ def test_the_mean_of_valid_pixels_is_kept(case: Case) -> None:
         np.testing.assert_allclose(means[0], means[1], rtol=0, atol=atol)
 
 
+@pytest.mark.slow
 @given(cases(("sigma", "map", "poisson", "detector")))
 def test_a_mask_of_valid_pixels_changes_nothing(case: Case) -> None:
     plain = case.denoised(case.image, mask=None)
@@ -135,6 +137,7 @@ def test_a_mask_of_valid_pixels_changes_nothing(case: Case) -> None:
     np.testing.assert_array_equal(case.denoised(case.image, mask=one), plain)
 
 
+@pytest.mark.slow
 @given(cases(("map",)))
 def test_levels_of_invalid_pixels_do_not_count(case: Case) -> None:
     nowhere = ~case.mask.reshape(-1, *case.mask.shape[-2:]).any(axis=0)
@@ -148,6 +151,7 @@ def test_levels_of_invalid_pixels_do_not_count(case: Case) -> None:
     np.testing.assert_array_equal(found, case.denoised(case.image))
 
 
+@pytest.mark.slow
 @given(cases(("sigma", "poisson", "map")), st.sampled_from((1e30, np.nan)))
 def test_callbacks_see_neither(case: Case, junk: float) -> None:
     """The images of callbacks, and the number of steps."""

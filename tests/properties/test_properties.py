@@ -90,6 +90,7 @@ def test_norm_never_grows_whatever_the_parameters(
     assert np.linalg.norm(run(model, "numpy", image)) <= np.linalg.norm(image) * (1 + 1e-11) + 1e-11
 
 
+@pytest.mark.slow
 @every_model
 @pytest.mark.parametrize("theta", [0.0, 0.1, 0.25, 0.4, 0.5])
 @pytest.mark.parametrize("shape", [(12, 9), (1, 10), (17, 16)])
@@ -182,6 +183,7 @@ def test_grey_shifts(name: str, engine: str, image: NDArray[np.float64], shift: 
     np.testing.assert_allclose(shifted, run(MODELS[name], engine, image) + shift, atol=1e-6)
 
 
+@pytest.mark.slow
 @every_engine
 @every_model
 @given(image=images(), factor=st.floats(1e-3, 1e3))
@@ -238,6 +240,7 @@ def test_iid_with_one_vanishing_scale_is_perona_malik(
     np.testing.assert_allclose(iid(1e-5), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @every_engine
 @every_model
 def test_equal_channels_are_denoised_as_grey(

@@ -320,7 +320,7 @@ class TestFit:
         assert heavy.by_level[20.0] > plain.by_level[20.0]
         assert heavy.by_level[50.0] < plain.by_level[50.0]
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_the_penalty_makes_the_laws_smoother(self, images: CleanImages) -> None:
         def roughness(penalty: float) -> float:
             settings = FitSettings(phases=(None,), iterations=3, penalty=penalty)
@@ -332,7 +332,7 @@ class TestFit:
 
         assert roughness(1.0) < 0.5 * roughness(0.0)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_same_seed_same_parameters(self, images: CleanImages) -> None:
         first, second = (
             fit(MODELS["eed"], images, LEVELS, settings=SETTINGS).model for _ in range(2)

@@ -113,6 +113,7 @@ def test_photon_counts_are_denoised_better(peak: float, photograph: NDArray[np.f
     assert stabilised > psnr(counts) + 3
 
 
+@pytest.mark.slow
 def test_mean_is_kept_though_the_transform_is_curved(photograph: NDArray[np.float64]) -> None:
     counts = np.random.default_rng(1).poisson(photograph / 60)
     result = denoise(counts, noise="poisson", as_float=True)

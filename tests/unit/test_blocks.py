@@ -157,6 +157,7 @@ def test_interleaved_channels_in_blocks() -> None:
     assert 0 < np.abs(found - whole).max() < TOLERANCE
 
 
+@pytest.mark.slow
 @needs_native
 def test_refused() -> None:
     volume = scene((80, 9, 10))

@@ -45,6 +45,7 @@ def test_opponent_is_the_default_for_three_channels_and_better(
     assert errors["joint"] < errors["separate"]
 
 
+@pytest.mark.slow
 def test_luminance_is_denoised_as_a_grey_image(astronaut: NDArray[np.float64]) -> None:
     image = noisy(astronaut, 30)
     result = denoise(image, 30, data_range=255, channel_axis=-1)
@@ -52,6 +53,7 @@ def test_luminance_is_denoised_as_a_grey_image(astronaut: NDArray[np.float64]) -
     np.testing.assert_allclose(result.mean(axis=-1), grey, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_equal_channels_stay_equal(astronaut: NDArray[np.float64]) -> None:
     image = np.repeat(noisy(astronaut[..., :1], 20), 3, axis=-1)
     result = denoise(image, 20, data_range=255, channel_axis=-1)
@@ -69,6 +71,7 @@ def test_means_are_kept_and_the_norm_does_not_grow(
     assert np.linalg.norm(result) <= np.linalg.norm(image)
 
 
+@pytest.mark.slow
 def test_separate_is_one_by_one(astronaut: NDArray[np.float64]) -> None:
     image = noisy(astronaut, [10, 20, 30])
     result = denoise(image, [10, 20, 30], data_range=255, channel_axis=-1, colour="separate")
@@ -129,6 +132,7 @@ def test_a_sample_without_noise_is_returned(place: int, astronaut: NDArray[np.fl
     assert error(opponent, astronaut) < error(image, astronaut)
 
 
+@pytest.mark.slow
 def test_an_empty_sample_is_found(astronaut: NDArray[np.float64]) -> None:
     image = noisy(astronaut, 20)
     image[..., 1] = 3.0
@@ -141,6 +145,7 @@ def test_an_empty_sample_is_found(astronaut: NDArray[np.float64]) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_any_axis(axis: int, astronaut: NDArray[np.float64]) -> None:
     image = noisy(astronaut, 20)

@@ -142,6 +142,7 @@ class TestTorch:
 
 
 class TestXarray:
+    @pytest.mark.slow
     def test_names_tell_the_axes(self) -> None:
         xr = pytest.importorskip("xarray")
         pixels = noisy(2, 12, 13)
@@ -324,6 +325,7 @@ class TestDLPack:
         with pytest.raises(TypeError, match=r"Giver.*cannot be read by NumPy.*convert it"):
             denoise(Giver(torch.zeros((4, 4), dtype=torch.bfloat16)), 20)
 
+    @pytest.mark.slow
     @pytest.mark.slow
     def test_tensors_by_their_own_protocol(self) -> None:
         torch = pytest.importorskip("torch")

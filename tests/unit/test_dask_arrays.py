@@ -109,6 +109,7 @@ def test_axes_and_volumes_in_blocks() -> None:
     assert np.abs(computed(lazy) - whole).max() < TOLERANCE
 
 
+@pytest.mark.slow
 def test_small_arrays_and_chunks() -> None:
     """The halo is larger than all chunks, and than the array."""
     image = scene(21, 24)

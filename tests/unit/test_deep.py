@@ -37,6 +37,7 @@ def deep(weight: float = 0.2, seed: int | None = None) -> DeepDiffusion:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
 @given(
     image=images(largest=6),
@@ -51,6 +52,7 @@ def test_the_norm_never_grows(
     assert np.linalg.norm(result) <= np.linalg.norm(image) * (1 + 1e-5) + 1e-3
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1000), weight=st.floats(1e-3, 1e3))
 def test_large_weights_are_cut_to_the_bound_and_no_further(seed: int, weight: float) -> None:
     model = replace(deep(weight, seed), couplings=(1.0,) * len(CHANNELS))
@@ -330,7 +332,7 @@ class TestDescent:
             expected = run(deep(2.0), "numpy", noisy[i], level)
             np.testing.assert_allclose(found[i], expected, atol=2e-3)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_killed_run_ends_at_the_same_place(
         self, training: dict[str, Any], tmp_path: Path
     ) -> None:

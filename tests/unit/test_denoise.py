@@ -50,6 +50,7 @@ def psnr(image: NDArray[Any], clean: NDArray[Any]) -> float:
     return float(10 * np.log10(255**2 / error))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODEL_NAMES)
 @pytest.mark.parametrize("sigma", [10, 25, 60])
 def test_every_model_removes_noise(model: str, sigma: float, clean: NDArray[np.float64]) -> None:
@@ -142,6 +143,7 @@ class TestDataRange:
         with pytest.raises(ValueError, match="data_range must be"):
             denoise(np.zeros((4, 4)), 0.1, data_range=value)
 
+    @pytest.mark.slow
     def test_twelve_bits_in_sixteen(self, clean: NDArray[np.float64]) -> None:
         """12-bit data gives the result of the same data on the scale [0, 255]."""
         deep = np.clip(noisy(clean, 20) * 4095 / 255, 0, 4095)

@@ -199,6 +199,7 @@ class TestState:
 
     image = np.random.default_rng(0).normal(128, 30, (2, 19, 23))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
     @pytest.mark.parametrize("exact", [True, False])
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -242,6 +243,7 @@ class TestState:
         with pytest.raises(ValueError, match=r"3 of 3 are left"):
             state.advance(steps)
 
+    @pytest.mark.slow
     def test_tensors_stay_tensors(self) -> None:
         torch = pytest.importorskip("torch")
         tensor = torch.tensor(self.image)

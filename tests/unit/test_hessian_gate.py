@@ -144,6 +144,7 @@ def test_gates_in_the_eigenframe() -> None:
         assert found[j].item() == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @every_engine
 @given(image=images(), first=st.floats(0, 3), second=st.floats(0, 8), data=st.data())
 def test_norm_mean_and_constants(
@@ -214,6 +215,7 @@ def test_turned_images_give_turned_results(
     np.testing.assert_allclose(run(turn(image)), turn(run(image)), atol=1e-10)
 
 
+@pytest.mark.slow
 @every_engine
 @given(image=images(smallest=2), seed=st.integers(0, 2**32 - 1))
 def test_output_depends_continuously_on_the_input(
@@ -229,6 +231,7 @@ def test_output_depends_continuously_on_the_input(
     assert np.linalg.norm(moved - unmoved) <= 60 * 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("native" not in RUNNABLE_ENGINES, reason="not built")
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 9), (2, 9, 1), (3, 17, 70), (1, 70, 5)])
 def test_the_compiled_engine_on_all_its_instruction_sets(shape: tuple[int, ...]) -> None:

@@ -176,6 +176,7 @@ class TestLevelsPerScale:
             noise, np.float32
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("shape", [(96, 97), (96, 97, 3), (420, 430)])
     @pytest.mark.parametrize("data_range", [None, 255.0])
     def test_invalid_values_do_not_influence_the_estimate(
@@ -210,6 +211,7 @@ class TestLevelsPerScale:
         image[~mask] = np.nan
         assert estimate_sigma(image) == pytest.approx(20, rel=0.3)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("engine", some(["numpy", "auto"], "auto"))
     def test_given_levels(self, engine: str) -> None:
         image, mask = self.correlated(40, 41), holes(40, 41)

@@ -69,6 +69,7 @@ class TestEstimateSigma:
         by_last = estimate_sigma(np.moveaxis(image, 0, -1), channel_axis=-1)
         np.testing.assert_array_equal(by_last, found)
 
+    @pytest.mark.slow
     def test_axes_tell_what_shares_a_level(self) -> None:
         x = np.arange(41) * np.ones((40, 1))
         planes = [x + normal(x.shape, sigma, i) for i, sigma in enumerate((5, 5, 20, 20, 80, 80))]
@@ -132,6 +133,7 @@ class TestMap:
     def levels(self) -> NDArray[np.float64]:
         return np.geomspace(12, 30, 160) * np.ones((120, 1))
 
+    @pytest.mark.slow
     def test_finds_how_noise_varies(self, camera: NDArray[np.float64]) -> None:
         levels, clean = self.levels(), camera[:120, :160]
         image = clean + normal(clean.shape, 1) * levels
@@ -169,6 +171,7 @@ class TestMap:
         result = denoise(spoiled, "map", mask=mask, data_range=255)
         np.testing.assert_array_equal(result[~mask], spoiled[~mask])
 
+    @pytest.mark.slow
     def test_each_image_has_its_own(self) -> None:
         denoiser = Denoiser("map", data_range=255)
         first, second = normal((90, 90), 10), normal((90, 90), 30, 1)
@@ -285,10 +288,12 @@ class TestVaryingNoise:
         np.testing.assert_array_equal(result[mask], other[mask])
         assert np.isnan(result[~mask]).all()
 
+    @pytest.mark.slow
     def test_colours_share_a_map(self) -> None:
         colours = np.stack([self.levels() * normal(self.SHAPE, 1, n) for n in range(3)], axis=-1)
         assert self.resolved(colours, channel_axis=-1).request.map is not None
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("factors", [(1, 2, 4), None])
     def test_other_colours_get_a_warning(self, factors: tuple[int, ...] | None) -> None:
         """One map is no good for samples with different noise, nor for three copies of one."""
@@ -375,6 +380,7 @@ class TestEstimatePoissonGaussian:
         image = np.random.default_rng(0).poisson(np.stack([camera, camera[::-1]]) / 8)
         assert estimate_poisson_gaussian(image, channel_axis=0).gain == pytest.approx(1, rel=0.15)
 
+    @pytest.mark.slow
     def test_impossible(self, camera: NDArray[np.float64]) -> None:
         with pytest.raises(ValueError, match="too few brightness levels"):
             estimate_poisson_gaussian(np.full((40, 40), 5))

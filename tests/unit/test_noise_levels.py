@@ -154,6 +154,7 @@ class TestEstimates:
         (channel,) = resolve(request, array_image(image, channel_axis=-1)).channels
         return channel.space.groups[0].sigma, channel.shapes[0].is_white
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
     def test_texture_of_the_luminance_is_no_noise_if_differences_have_none(self) -> None:
         rough, is_white = self.luminance(self.rough(0.7))
@@ -163,12 +164,14 @@ class TestEstimates:
         assert is_white
         assert rougher < 28
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::integrodiff.NoiseLevelWarning")
     def test_texture_in_compressed_colours(self) -> None:
         rough, smooth = (self.luminance(jpeg(self.rough(blur), 75, 0))[0] for blur in (0.7, 0.0))
         assert smooth == pytest.approx(13, rel=0.2)
         assert rough < 1.35 * smooth
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("quality", [None, 92, 75])
     def test_noise_that_samples_have_in_common_stays_noise(self, quality: int | None) -> None:
         image = self.rough(0.0, common=18.0)
@@ -297,6 +300,7 @@ class TestUnits:
         factor = 2.0**exponent
         np.testing.assert_array_equal(denoise(factor * image) / factor, denoise(image))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64, np.float32, np.float64])
     def test_dtypes(self, dtype: Any, camera: NDArray[np.float64]) -> None:
         noisy = camera[:96, :96] + np.random.default_rng(0).normal(0, 15, (96, 96))
@@ -306,6 +310,7 @@ class TestUnits:
             found = denoise(image.astype(dtype) * dtype(factor), as_float=True) / factor
             np.testing.assert_allclose(found, expected, atol=0.02)
 
+    @pytest.mark.slow
     def test_scientific_images_need_no_range_and_cause_no_warning(
         self, camera: NDArray[np.float64]
     ) -> None:
@@ -320,6 +325,7 @@ class TestUnits:
         for result in results:
             assert psnr(result, camera) > psnr(expected, camera) - 0.1
 
+    @pytest.mark.slow
     def test_hot_pixel(self, camera: NDArray[np.float64]) -> None:
         image = camera + np.random.default_rng(0).normal(0, 12, camera.shape)
         expected = denoise(image)

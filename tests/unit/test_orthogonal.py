@@ -37,6 +37,7 @@ def test_planes_are_those_through_the_point() -> None:
     assert middle.point == (2, 6, 1)
 
 
+@pytest.mark.slow
 def test_one_window_and_one_scale_for_all_planes() -> None:
     before, after = volume(), np.full((5, 12, 16), 100.0)
     after[2] += np.arange(16)

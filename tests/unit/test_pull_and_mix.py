@@ -135,6 +135,7 @@ def test_gates_are_symmetric_with_eigenvalues_up_to_one(
     assert -1e-9 <= eigenvalues[0] <= eigenvalues[1] <= 1 + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
 @given(
     image=images(largest=6),

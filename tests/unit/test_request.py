@@ -57,6 +57,7 @@ def test_an_estimate_takes_nine_frames_at_most() -> None:
     assert channel.sigmas == np.median([estimate_sigma(frames[i]) for i in chosen])
 
 
+@pytest.mark.slow
 def test_channels_are_independent_images() -> None:
     """A dim and a bright channel: one level for both leaves the bright one noisy."""
     dim, bright = scene(6, 0.2), scene(120, 5.0, seed=1)
@@ -74,6 +75,7 @@ def test_channels_are_independent_images() -> None:
     assert 1.3 * errors[0] < errors[1]
 
 
+@pytest.mark.slow
 def test_noise_levels_of_channels_and_samples() -> None:
     stack = np.stack([scene(5), scene(20)])
     found = denoise(stack, [5, 20], axes="CYX", data_range=255)

@@ -155,6 +155,7 @@ def test_all_shapes_and_threads(name: str, shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(found.mean((1, 2)), image.mean((1, 2)), rtol=1e-12, atol=1e-10)
 
 
+@pytest.mark.slow
 @needs_native
 @given(image=images(largest=14))
 def test_stable_at_the_bound(image: NDArray[np.float64]) -> None:

@@ -270,6 +270,7 @@ def test_the_bound_of_shipped_models_is_one(name: str) -> None:
         assert stable_step(evolution) * attained >= 2 * (1 - 0.01)
 
 
+@pytest.mark.slow
 def test_few_boxes_are_enough() -> None:
     """A search that forgot the largest value found went on where S is smaller."""
     evolution = load_model("iad-orders").evolution(70.0)

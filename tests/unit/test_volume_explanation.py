@@ -117,11 +117,13 @@ class TestValues:
         first = of_volume(explained(rgb, "ZYXS", sigma=LEVEL, bands=[2])).planes[0]
         np.testing.assert_allclose(first.images[0], rgb[4, ..., 2], rtol=1e-5)
 
+    @pytest.mark.slow
     def test_photons_have_their_own_unit(self) -> None:
         counts = np.random.default_rng(0).poisson(clean_volume())
         found = explained(counts, noise=PoissonGaussian(gain=1)).in_unit("HU", 2.0)
         assert found.noise == "noise level 1 standard deviations of the noise"
 
+    @pytest.mark.slow
     def test_units(self) -> None:
         plain = of_volume(explained(noisy_volume(), sigma=LEVEL))
         scaled = plain.scaled(-2.0, 1000.0, "HU")
@@ -431,7 +433,7 @@ def test_command_refuses(options: tuple[str, ...], message: str, tmp_path: Path)
     assert not (tmp_path / "why.png").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pages_that_are_a_volume(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     tifffile.imwrite(tmp_path / "in.tif", noisy_volume(), photometric="minisblack")

@@ -302,6 +302,7 @@ def test_noise_in_the_structure_tensor() -> None:
     np.testing.assert_allclose(measured, expected, rtol=0.03)
 
 
+@pytest.mark.slow
 def test_numbers_follow_the_spacing() -> None:
     model: Any = load_model("iad-plus-volume")
     equal = model.evolution(20.0, None, (1.0, 1.0, 1.0))
