@@ -94,18 +94,18 @@ def denoise(
         channel or colour sample, or a map (rows, columns) if it varies over the image, for volumes
         also (slices, rows, columns). Zero returns a copy. For noise that is correlated between
         neighbouring pixels, a mapping from scales in pixels to noise levels, such as
-        ``{0.5: 10, 2: 25}``; white noise seen at a scale as strongly has this level. If not given,
-        the noise is estimated for each channel and colour sample, with its levels per scale unless
-        it is white, as the median over up to nine planes. If the level clearly varies over an image
-        of one channel, a map is estimated; ``"map"`` asks for one in any case. Both are for white
-        noise.
+        ``{0.5: 10, 2: 25}``; the level at a scale is that of white noise that is equally strong
+        there. If not given, the noise is estimated for each channel and colour sample, with its
+        levels per scale unless it is white, as the median over up to nine planes. If the level
+        clearly varies over an image of one channel, a map is estimated; ``"map"`` asks for one in
+        any case. Both are for white noise.
     noise_psd : array, optional
         Power spectrum of the noise, instead of ``sigma``, as in BM3D: the expectation of
         ``abs(fft2(noise))**2`` for an image of noise of this shape.
     model : str, path or Model
         Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
-        ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model. For volumes
-        ``iad-plus`` stands for parameters of their own; see ``docs/volumes.md``.
+        ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model. For volumes,
+        ``iad-plus`` selects parameters of its own; see ``docs/volumes.md``.
     data_range : float, optional
         Difference between the largest and smallest grey value that the image could have; it maps
         the image to the scale [0, 255] on which the parameters were trained. It need not be
@@ -136,8 +136,8 @@ def denoise(
         :class:`integrodiff.PoissonGaussian` for a detector with known gain, offset and readout
         noise. ``poisson-gaussian`` estimates them from the image; with
         :class:`integrodiff.UnknownDetector` the offset can be given. ``rician`` is the noise of
-        magnitudes in MRI: ``sigma`` is its level in the real and the imaginary part, and the
-        result estimates the magnitude without noise, without its bias.
+        magnitudes in MRI: ``sigma`` is its level in the real and the imaginary part, and the result
+        is an unbiased estimate of the magnitude without noise.
     engine : {"auto", "native", "numpy", "torch"}
         Compute backend. ``auto`` takes the fastest that is available.
     as_float : bool
@@ -156,16 +156,16 @@ def denoise(
         engine ``native``. Images take the memory of one plane, and are not divided.
     mask : array of bool, optional
         True at valid pixels: in the shape of the image without its axis S, or one that broadcasts
-        to it, or rows and columns alone. Invalid pixels come back as they were and influence
-        neither valid ones nor what is estimated. A pixel is invalid if one of its samples is.
+        to it, or rows and columns alone. Invalid pixels are returned unchanged and influence
+        neither valid pixels nor estimates. A pixel is invalid if one of its samples is.
     out : ndarray, optional
         Array for the result, with the shape of the image and the dtype of the result. It may be
         the image itself. For a PyTorch tensor or a CuPy array it is one on the same device.
     callback : callable, optional
-        Called with a :class:`integrodiff.Step` after each step. ``step.number`` of
-        ``step.total`` are done, over all planes and, in colour, first luminance and then colour
-        differences; ``step.image()`` computes the plane as it is now. An exception that it
-        raises ends the computation.
+        Called with a :class:`integrodiff.Step` after each step. ``step.number`` is the number of
+        completed steps and ``step.total`` that of all steps, over all planes; in colour, luminance
+        comes first, then the colour differences. ``step.image()`` computes the current plane. An
+        exception that it raises ends the computation.
 
     Returns
     -------
@@ -328,8 +328,8 @@ class Denoiser:
     def _engine_where_it_is(self, image: Any) -> Engine | None:
         """Return the engine that denoises an array of another library where it is.
 
-        It is None for an array in the memory of the processor, which NumPy can see there as well,
-        unless PyTorch is asked for; and if an engine is asked for that takes NumPy arrays alone.
+        Return None for an array in host memory, which NumPy can read as well, unless the engine
+        ``torch`` is requested. Return None also if the requested engine takes NumPy arrays only.
         """
         if is_on_gpu(image):
             engine = get_gpu_engine(self.asked_for, library=library_of(image))
@@ -441,7 +441,7 @@ class Denoiser:
         return Pipeline(resolved, processes, partial(self._masked_processes, place), blocks)
 
     def _request_at(self, array: Array, layout: Layout) -> Request:
-        """Return the request with its map of noise levels, if there is one, where an image is."""
+        """Return the request; a map of noise levels is moved to the device of an image."""
         place, request = _place_of(array), self.request_for(layout)
         if request.map is None:
             return request
@@ -452,7 +452,7 @@ class Denoiser:
         return known if known.model is request.model else replace(known, model=request.model)
 
     def _blocks(self, resolved: ResolvedRequest) -> list[Block] | None:
-        """Return the blocks of a volume that keep the limit of memory; None without a limit."""
+        """Return blocks of a volume that fit the memory limit; None without a limit."""
         limit, volume = resolved.request.max_memory, resolved.volume
         levels = [level for channel in resolved.channels for level in channel.levels]
         if limit is None or volume is None or not levels:
@@ -486,7 +486,7 @@ class Denoiser:
         )
 
     def with_threads(self, threads: int) -> Denoiser:
-        """Return a denoiser with the same settings, and this many threads unless it has some."""
+        """Return a copy with this number of threads, unless the request already sets one."""
         other = copy(self)
         other._prepared, other._masked = {}, {}
         other._masked_on_device, other._requests = [], {}
@@ -593,7 +593,7 @@ class Denoiser:
     def _masked_processes_on_device(
         self, place: _Place, channel: ResolvedChannel, mask: Array
     ) -> tuple[Process, ...]:
-        """Return the processes for a mask that is not NumPy's; it is compared where it is."""
+        """Return the processes for a mask that is not NumPy's; it is compared on its device."""
         for known in self._masked_on_device:
             if known.serves(place, channel, mask):
                 return known.processes
@@ -628,7 +628,7 @@ def _place_of(array: Array) -> _Place:
 
 
 class _MaskedOnDevice(NamedTuple):
-    """Processes for images with invalid pixels that are not NumPy's, and what they are for."""
+    """Cached processes for a mask on a device, with the values that they were prepared for."""
 
     place: _Place
     levels: tuple[Level, ...]
@@ -637,7 +637,7 @@ class _MaskedOnDevice(NamedTuple):
     processes: tuple[Process, ...]
 
     def serves(self, place: _Place, channel: ResolvedChannel, mask: Array) -> bool:
-        """Whether they are those of a channel with a mask."""
+        """Whether the processes can be reused for a channel with a mask."""
         if (place, channel.levels) != (self.place, self.levels) or mask.shape != self.mask.shape:
             return False
         maps = [None if m is None else m.relative for m in (self.map, channel.map)]
@@ -649,7 +649,7 @@ class _MaskedOnDevice(NamedTuple):
 
 
 class _MaskedKey(NamedTuple):
-    """What a process for an image with invalid pixels depends on, besides the request.
+    """Cache key of a process for an image with invalid pixels, within one request.
 
     The noise is a hash of the relative levels, which depend on the mask and on the part of the
     image.

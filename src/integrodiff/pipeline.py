@@ -2,8 +2,8 @@
 
 Each plane is mapped forward by the Anscombe transform (photon noise), the colour space and the
 factors to the scale of the model; the engine evolves it; the inverse maps follow in reverse order.
-Invalid pixels are zero on that way, and get their own values back at its end. A volume goes that
-way as one tall plane, its slices below each other; only the engine sees three dimensions.
+Invalid pixels are set to zero first and restored at the end. A volume passes through the maps as
+one tall plane, with its slices stacked vertically; only the engine sees three dimensions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Step:
     def image(self) -> FloatImage:
         """Return the current plane, or volume, as floating point, in grey levels of the input.
 
-        Of a volume in blocks it is the present block with the slices around it.
+        For a volume in blocks, it is the current block with its halo.
 
         It is computed only by this call, so a callback that just counts steps costs nothing. Call
         it inside the callback: the next step changes the state.
@@ -166,8 +166,8 @@ class Pipeline:
         callback : callable, optional
             Called after each step.
         count : callable, optional
-            Called after each step without an argument. Unlike a callback, which may ask for
-            images, it leaves the order free in which samples are denoised; that takes less memory.
+            Called after each step without an argument. A callback may ask for images, which fixes
+            the order in which samples are denoised; ``count`` does not, which saves memory.
         """
         watcher = None if callback is None else _Watcher(callback, self.steps)
         if self.resolved.volume is not None:
@@ -449,8 +449,8 @@ class PreparedVolume(NamedTuple):
     Attributes
     ----------
     groups : list
-        Of each group of samples the image ``(sample, slice, row, column)``, its noise level, and
-        the process; none if there is no noise, or no valid voxel.
+        For each group of samples: the image ``(sample, slice, row, column)``, its noise level, and
+        the process. Empty if there is no noise or no valid voxel.
     mask : array of bool, optional
         True at valid voxels, ``(slice, row, column)``; None if all are.
     """
@@ -492,9 +492,9 @@ def _write(found: Array, target: Array, numbers: Sequence[int], inner: int) -> N
 
 
 class _PlaneCounts(NamedTuple):
-    """Number of planes of a channel without invalid pixels, and with both kinds of pixels.
+    """Numbers of planes of a channel that are fully valid, and that are partly valid.
 
-    Of volumes, it is their number.
+    For volumes, blocks of volumes are counted instead.
     """
 
     whole: int
@@ -757,7 +757,7 @@ class _Stations:
         return self.backward(self._joined(plane, mask, done), plane.ndim)
 
     def _joined(self, plane: Array, mask: Mask | None, parts: _Parts) -> Array:
-        """Return an image of these parts; other samples, without noise, are those of the plane."""
+        """Assemble an image from parts; samples without noise are taken from the plane."""
         count = 1 if plane.ndim == 2 else plane.shape[-1]
         if sum(_length(samples) for samples, _ in parts) < count:
             image = self.forward(plane, mask)

@@ -124,7 +124,7 @@ class Source(Protocol):
 
     @property
     def units(self) -> GreyUnits:
-        """The unit of what is given and reported, seen from the values of the planes."""
+        """Conversion from the values of the planes to the unit of given and reported values."""
 
     def planes(self) -> Iterable[Array]:
         """Iterate over all planes in order, ``(Y, X)`` or ``(Y, X, S)``; may be called again."""
@@ -245,7 +245,7 @@ class Request:
         return not known
 
     def stored(self, units: GreyUnits) -> Request:
-        """Return the request for an image whose values are in another unit than the request's.
+        """Return the request in the unit of the stored values of an image.
 
         Raises
         ------
@@ -536,8 +536,8 @@ def resolve(request: Request, source: Source, sample: Source | None = None) -> R
     source : Source
         The image. If there is a sample, its planes are not read.
     sample : Source, optional
-        Parts of an image that is too large, as planes with the same channels and samples, from
-        which all that is missing is estimated. How many pixels are invalid is then not known.
+        Windows of an image that is too large to read, as planes with the same channels and samples.
+        All missing values are estimated from them, and the number of invalid pixels is unknown.
 
     Raises
     ------
@@ -637,7 +637,7 @@ def _volume(request: Request, source: Source) -> Volume | None:
 
 
 def checked_spacing(spacing: Sequence[float]) -> Sequence[float]:
-    """Return the distances of voxels; refuse what is none."""
+    """Return the spacing of voxels; refuse numbers that are not positive."""
     found = sequence_of_numbers("spacing", spacing)
     for distance in found:
         positive_number("spacing", distance)
@@ -656,7 +656,7 @@ def volume_of(
     spacing : sequence of float, optional
         Distances that were given, in the order of the axes Z, Y and X.
     known : mapping from str to float
-        Those of the image itself, by the letter of the axis.
+        Distances that the image declares, by the letter of the axis.
     """
     distances: Mapping[str, float] = dict.fromkeys("ZYX", 1.0)
     origin = "unknown"
@@ -672,7 +672,7 @@ def volume_of(
 
 
 def _distances_of(layout: Layout, spacing: Sequence[float] | None) -> dict[str, float] | None:
-    """Return the distances that were given by the letters of their axes."""
+    """Return the given spacing as a mapping from the letters of the axes."""
     if spacing is None:
         return None
     letters = [letter for letter in layout.axes if letter in "ZYX"]
@@ -686,7 +686,7 @@ def _distances_of(layout: Layout, spacing: Sequence[float] | None) -> dict[str, 
 
 
 def _stored_detector(noise: Noise, units: GreyUnits) -> Noise:
-    """Return the detector for stored values; one that is not known at all stays as it is."""
+    """Convert the detector to stored values; a completely unknown one is returned unchanged."""
     slope, zero = 1 / units.slope, -units.intercept / units.slope
     if noise == "poisson":
         noise = PoissonGaussian()
@@ -784,7 +784,7 @@ class _Survey:
 
     @property
     def _is_void(self) -> bool:
-        """Whether there is no valid pixel in any plane, of which a sample cannot be sure."""
+        """Whether no plane has a valid pixel; False for a sample, which cannot tell."""
         if self._sampled:
             return False
         return not self._has_whole_planes and self._union is not None and not self._union.any()
@@ -926,7 +926,7 @@ class _Survey:
         )
 
     def _map(self) -> NoiseMap | None:
-        """Return the map of noise levels; those of pixels that are nowhere valid do not count."""
+        """Return the map of noise levels; pixels that are invalid in all planes do not count."""
         request = self._request
         if request.map is None or self._sampled:
             return request.map
@@ -1010,12 +1010,12 @@ class _Survey:
 
 
 def _levels_array(levels: Any) -> Array:
-    """Return a map of noise levels as an array, where it is."""
+    """Return a map of noise levels as an array, on its own device."""
     return levels if library_of(levels) is not None else np.asarray(levels)
 
 
 def _kept(plane: Array) -> Array:
-    """Return a plane that is read again later; a reader may use the memory of NumPy's again."""
+    """Return a plane to keep for later; copy a NumPy plane, whose memory a reader may reuse."""
     return np.array(plane) if is_numpy(plane) else plane
 
 
@@ -1029,7 +1029,7 @@ def _rician_level(plane: Array, mask: Mask | None, zero: float) -> float:
 
 
 class _Seen(NamedTuple):
-    """What was measured in one sample of a plane; where the noise is, only if it is white."""
+    """Measurements of one sample of a plane; local noise levels only if the noise is white."""
 
     noise: NoiseLevels
     energies: NDArray[np.float64]
@@ -1125,14 +1125,14 @@ def _typical(rows: list[list[_Seen]]) -> list[NoiseLevels]:
 
 
 def _at_least(found: NoiseLevels, level: float, shape: NoiseLevels) -> NoiseLevels:
-    """Return noise that was found, or of this level and shape if that is more."""
+    """Return the noise found, or noise of this level and shape if that is stronger."""
     if found.effective >= level:
         return found
     return white(level) if shape.is_white else shape.times(level / shape.effective)
 
 
 def _at_most(found: NoiseLevels, level: float) -> NoiseLevels:
-    """Return noise that was found, or of the same shape and this level if that is less."""
+    """Return the noise found, with its level reduced to at most this one."""
     return found if found.effective <= level else found.times(level / found.effective)
 
 

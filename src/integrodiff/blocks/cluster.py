@@ -71,7 +71,7 @@ class OnWorkers(Generic[Item, Result]):
         client.register_plugin(Given(), name=name)
 
     def results(self, items: Iterable[Item]) -> Iterator[Result]:
-        """Give the results for all items, which are taken as they are needed, in any order.
+        """Yield the results for all items, in any order; items are consumed as needed.
 
         If a task fails, its error is raised here.
         """
@@ -95,7 +95,7 @@ class OnWorkers(Generic[Item, Result]):
             yield result
 
     def close(self) -> None:
-        """Take the function away from the workers."""
+        """Remove the function from the workers."""
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._client.unregister_worker_plugin(self._name)
 

@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A block along each of the axes of an image that pixels influence each other along."""
+    """One block for each axis along which pixels influence each other."""
 
     blocks: tuple[Block, ...]
 

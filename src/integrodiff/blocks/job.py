@@ -8,10 +8,10 @@ a hash in place of a name that is too long::
     journal-*.jsonl   one line for each block that is on the disk, with a hash of its files
 
 *Units* are what one process writes: a whole number of the chunks, or shards, of the output, so that
-no file has two writers. A line of the journal follows its unit, and has the hash of what is on the
-disk; so a unit without a line, or whose files differ from it, is computed again when the job goes
-on. Each process that writes lines has a journal of its own, and a last line that is cut off does
-not count. The output gets its name when all units are there, by renaming it.
+no file has two writers. The journal line of a unit is written after the unit, and contains the hash
+of its files. When a job is resumed, units without a line, or whose files do not match the hash, are
+computed again. Each process writes to its own journal, and a truncated last line is ignored. The
+output is renamed to its final name when all units are complete.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class BlockDenoiser:
         return tuple(sizes)
 
     def denoised(self, unit: Index, sizes: tuple[int, ...] | None = None) -> NDArray[Any]:
-        """Return a part of the image without noise, computed in blocks of some sizes."""
+        """Denoise a part of the image in blocks of the given sizes, and return it."""
         layout = self.resolved.layout
         lengths = tuple(part.stop - part.start for part in unit)
         samples = (layout.samples,) if layout.has_samples else ()
@@ -201,7 +201,7 @@ class BlockDenoiser:
         return self.resolved.layout.plane_at(start)
 
     def _masks(self, pixels: NDArray[Any], around: Index) -> NDArray[np.bool_] | None:
-        """Return the valid pixels with the axes of space last; None if the image has no other."""
+        """Return the mask with the axes of space last; None if the image has no invalid pixels."""
         mask = self.image.mask(pixels, around) if self._may_exclude else None
         if self.resolved.invalid is None:
             if mask is not None:

@@ -26,8 +26,8 @@ MaskFile = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Image of the same size that is zero at invalid pixels. They do not count, and keep "
-        "their values.",
+        help="Image of the same size that is zero at invalid pixels. Invalid pixels are ignored "
+        "and keep their values.",
         show_default=False,
     ),
 ]
@@ -37,7 +37,7 @@ NodataValue = Annotated[
         "--nodata",
         metavar="VALUE|none",
         help="Grey value of invalid pixels, besides NaN and those that a GeoTIFF or DICOM file "
-        "names itself; none is for files that name a wrong one.",
+        "declares; none ignores the value that a file declares.",
         show_default=False,
     ),
 ]

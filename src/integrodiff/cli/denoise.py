@@ -127,9 +127,9 @@ def denoise(
             metavar="SIZE",
             help="Limit for the memory, such as 2G or 500M. OME-Zarr and TIFF are denoised from "
             "disk to disk in blocks that overlap, and the limit is for all processes together "
-            "(with --scheduler for each worker). Of other formats, volumes that take more are "
-            "denoised in blocks of slices, and the limit is beside the program and what a file "
-            "format holds.",
+            "(with --scheduler for each worker). In other formats, volumes that need more are "
+            "denoised in blocks of slices, and the limit does not include the program itself and "
+            "the data that the reader of a format holds.",
             show_default=False,
         ),
     ] = None,
@@ -169,7 +169,7 @@ def denoise(
             max=100,
             metavar="N",
             help="Quality of JPEG, WebP, AVIF and HEIC files, from 1 to 100. By default that of an "
-            "input of the same format, and hardly any loss otherwise.",
+            "input of the same format; otherwise a quality with hardly any loss.",
             show_default=False,
         ),
     ] = None,
@@ -201,8 +201,8 @@ def denoise(
         typer.Option(
             "--resume",
             help="Skip images whose output exists, was made from the same input with the same "
-            "options, and has not changed since. Of an image in blocks: go on with a job that was "
-            "not finished.",
+            "options, and has not changed since. For an image in blocks, continue an unfinished "
+            "job.",
         ),
     ] = False,
     report: Annotated[

@@ -135,7 +135,7 @@ class Engine(ABC):
         """Return why the engine cannot run here and what would help, or None if it can."""
 
     def refuses(self, evolution: Evolution, *, masked: bool = False) -> str | None:
-        """Return what of an evolution the engine cannot compute, or None if it can do all."""
+        """Return which part of an evolution the engine cannot compute, or None."""
         return None
 
     def require(self, evolution: Evolution, *, masked: bool = False) -> None:

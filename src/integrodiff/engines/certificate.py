@@ -82,7 +82,7 @@ def stable_step_with_shortcuts(evolution: Evolution, found: Shortcuts | None) ->
 
 @lru_cache(maxsize=64)
 def stable_volume_step_with_shortcuts(evolution: Evolution, found: VolumeShortcuts) -> float:
-    """Return the same for volumes."""
+    """Return the bound of :func:`stable_step_with_shortcuts` for volumes."""
     bound = stable_step_of_volumes(evolution, volume_blurs(found))
     return bound / (1 + EXPONENTIAL_ERROR)
 

@@ -185,7 +185,7 @@ class NativeProcess(Process):
         self._schedule = self._schedule_of(self.evolution)
 
     def like(self, evolution: Evolution) -> NativeProcess:
-        """Return a process with other numbers that shares kernels, memory, and what is left out.
+        """Return a process with other parameters that shares kernels, memory and omitted scales.
 
         Its scales must be the same.
         """

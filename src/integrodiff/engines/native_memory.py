@@ -1,4 +1,4 @@
-"""How much memory the compiled steps take, counted from above before they run.
+"""Upper bounds on the memory of the compiled steps, computed before they run.
 
 The counts follow the arrays of ``native/steps``: ``fused.cpp`` and ``exact.cpp`` for images,
 ``volume_fused.cpp`` and ``volume.cpp`` for volumes. Tests compare them with what the engine takes.

@@ -246,7 +246,7 @@ def without_negligible(evolution: Evolution, span: Span = SAME_EVERYWHERE) -> Ev
 
 
 def with_same_left_out(evolution: Evolution, example: Evolution) -> Evolution:
-    """Leave out of a process what was left out of a similar one by :func:`without_negligible`."""
+    """Omit the scales and flows that :func:`without_negligible` omitted from ``example``."""
     if len(evolution.terms(0)) > 1:
         return evolution
     while len(evolution.scales) > len(example.scales):

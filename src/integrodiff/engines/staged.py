@@ -57,7 +57,7 @@ class StagedState(State):
 
 
 def _farthest(evolution: Evolution) -> int:
-    """Return the distance from invalid pixels beyond which nothing of a step knows of them."""
+    """Return the distance beyond which invalid pixels have no effect on a step."""
     return 2 + max(
         term.derivatives.radius + flux_reach(term.derivatives, scale)
         for term in evolution.all_terms()

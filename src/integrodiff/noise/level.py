@@ -396,7 +396,7 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
 def patches_of(image: Array, *, valid: Mask | None = None) -> tuple[Array, Floats]:
     """Return patches as rows, and the texture of each: the sum of its squared gradients.
 
-    Patches are where the image is, their textures on the host.
+    Patches stay on the device of the image; their textures are on the host.
 
     Constant patches are left out, since their noise was clipped, and those with invalid pixels. The
     image is converted in bands of rows, so that besides the patches themselves, whose number is

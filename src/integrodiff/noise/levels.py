@@ -330,7 +330,7 @@ def without_texture(
 
 
 def _lowered(found: NoiseLevels, most: float) -> NoiseLevels:
-    """Return noise that was found, or of a level that is lower, within limits, if that is less."""
+    """Return the noise found, lowered to the level ``most`` as far as the limit allows."""
     level = max(most, found.effective / _MOST_LOWERED)
     return found if found.effective <= level else found.times(level / found.effective)
 

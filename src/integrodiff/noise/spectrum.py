@@ -9,8 +9,8 @@ chosen tiles is then an unbiased estimate for any spectrum, white or not, and ne
 the selection.
 
 Tiles with clipped noise are left out: constant ones, and those whose mean is near a clipped grey
-value, black or white. So are tiles with invalid pixels, and what a tile has of such neighbours does
-not count. The tiles lie on a grid with an odd step, so that the 8 x 8 blocks of a JPEG file are met
+value, black or white. So are tiles with invalid pixels, and neighbours with invalid pixels are
+ignored. The tiles lie on a grid with an odd step, so that the 8 x 8 blocks of a JPEG file are met
 in all positions.
 """
 

@@ -49,9 +49,9 @@ class _Grid(NamedTuple):
     part : float
         Part of its tiles, those with the quietest neighbours, from which its level is measured.
     fewest, least : int, float
-        Reliable cells, in number and of all, that it takes to say that noise varies.
+        Number of reliable cells, and fraction of all cells, required to decide that noise varies.
     varies : float
-        Logarithm of the ratio of levels from which on it does.
+        Logarithm of the ratio of levels above which noise counts as varying.
     """
 
     side: int
@@ -166,7 +166,7 @@ def map_of_tiles(
 ) -> Array | None:
     """Return the map of planes from the tiles of their samples; None if none shows noise.
 
-    It is made where an array is that it is to be like.
+    The map is allocated in the library and on the device of ``like``.
     """
     grids = []
     for samples in planes:
@@ -329,7 +329,7 @@ def _centres(places: Mask, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
 
 
 def _median(stack: Floats) -> Floats:
-    """Return the median over the first axis, of numbers; NaN where there is none."""
+    """Return the median over the first axis, ignoring NaN; NaN where all values are."""
     seen = np.isfinite(stack).any(axis=0)
     median = np.full(stack.shape[1:], np.nan)
     median[seen] = np.nanmedian(stack[:, seen], axis=0)

@@ -67,7 +67,7 @@ def kernel_source(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel with all that it is told.
+    """A kernel with its compile-time options, grid and arguments.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the kernels do not know, as stages on arrays of a GPU: masks, the nonnegativity scheme."""
+"""Stages on GPU arrays for what has no fused kernel, such as masks and the nonnegativity scheme."""
 
 from __future__ import annotations
 
