@@ -45,7 +45,7 @@ thorough: $(VENV)/installed-dev  ## long tests, and all properties with more and
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "long or hypothesis" $(PYTEST_ARGS)
 
 shapes: $(VENV)/installed-dev  ## check the shapes in the annotations of the stages
-	$(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k "numpy and every_model" \
+	QUICK_TESTS=1 $(BIN)/python -m pytest tests/parity/test_against_naive.py --quiet -k "numpy and every_model" \
 	  --jaxtyping-packages=integrodiff.stages,beartype.beartype
 
 style: $(VENV)/required-dev

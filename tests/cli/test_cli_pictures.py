@@ -377,7 +377,7 @@ def test_explanation_of_colours_and_of_a_model_file(tmp_path: Path) -> None:
     assert f"at noise level {level}\n" in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_explanation_of_a_masked_plane(tmp_path: Path) -> None:
     require_matplotlib()
     stack = np.stack([clean_image()] * 3) + np.random.default_rng(0).normal(0, 15, (3, 60, 80))

@@ -299,7 +299,7 @@ class TestFit:
         direct = minimize(loss, np.log([40, 0.05]), method="Nelder-Mead", options={"xatol": 1e-4})
         assert found.psnr == pytest.approx(-direct.fun, abs=1e-4)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_parameters_without_effect_do_not_hold_the_others_up(self, images: CleanImages) -> None:
         """A weight so small that its contrast means nothing must not stop the training."""
         law = FullLaw(gammas=(1.0, 0.5, 1e-6), lambdas=(60.0, 20.0, 1e-3))

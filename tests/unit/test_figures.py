@@ -147,6 +147,7 @@ class TestExplain:
         low, high = images(figure)[0].get_clim()
         assert -1000 < low < high < -1000 + factor * 255
 
+    @pytest.mark.long
     def test_colour_channels_and_samples(self) -> None:
         rgb = np.moveaxis(noisy_image(3), 0, -1)
         figure = integrodiff.explain(rgb, LEVEL, channel_axis=-1, model="pm")
