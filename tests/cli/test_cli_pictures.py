@@ -13,7 +13,6 @@ from cases import FEW_SCALES, MODELS
 from command_line import run
 from numpy.typing import NDArray
 from PIL import Image
-from selection import some
 
 from before_and_after import write_dicom
 from integrodiff import load_model, save_model
@@ -348,8 +347,8 @@ def require_matplotlib() -> None:
     pytest.importorskip("matplotlib")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", some(["pm", "iad"], "iad"))
+@pytest.mark.long  # a command of the README draws one in make test
+@pytest.mark.parametrize("model", ["pm", "iad"])
 def test_explanation_is_written(model: str, files: dict[str, Path], tmp_path: Path) -> None:
     require_matplotlib()
     target = tmp_path / "why.png"

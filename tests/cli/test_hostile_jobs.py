@@ -188,6 +188,7 @@ def resumed(record: Path) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_process")
 def test_a_record_of_gigabytes(record: Path) -> None:
     with record.open("ab") as stream:
         stream.truncate(2**34)
@@ -197,6 +198,7 @@ def test_a_record_of_gigabytes(record: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_process")
 def test_a_record_with_options_that_there_are_not(record: Path) -> None:
     about = json.loads(record.read_text())
     names = {f"error: {number} {'x' * 500}": 1 for number in range(1000)}

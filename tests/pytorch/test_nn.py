@@ -727,7 +727,7 @@ class TestDerivatives:
         levels = torch.tensor([12.0, 23.0], dtype=torch.float64)
         assert directions_are_right(layer, images(2, 1, 3, 4), levels)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_directions_in_volumes(self) -> None:
         layer = nn.Diffusion(VOLUME, 255.0, dimensions=3, dtype=torch.float64)
         levels = torch.tensor([12.0, 23.0], dtype=torch.float64)

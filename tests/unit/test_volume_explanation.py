@@ -395,7 +395,7 @@ def write_nifti(path: Path, volume: NDArray[Any]) -> None:
     nibabel.save(nibabel.Nifti1Image(volume.T, affine, dtype=volume.dtype.name), path)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a command of docs/volumes.md draws one in make test
 def test_command_explains_the_volume(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     noisy = noisy_volume().astype(np.int16)
