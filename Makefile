@@ -59,7 +59,7 @@ format: $(VENV)/installed-dev  ## apply ruff's fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(VENV)/installed-docs  ## build the documentation into docs/_build/html
+docs: $(VENV)/installed-docs page  ## build the documentation, with the page in it, into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -d docs/_build/doctrees docs docs/_build/html $(SPHINX_ARGS)
 
 napari: $(VENV)/installed-napari  ## install napari and Qt, and draw the pictures of the plugin

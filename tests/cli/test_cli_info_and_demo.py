@@ -68,6 +68,7 @@ def test_help_names_engines_and_models() -> None:
     assert "levels for scales in pixels" in " ".join(text.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_exit_codes_are_in_the_main_help() -> None:
     text = run("--help").stdout
     for word in ("Exit codes", "INTEGRODIFF_DEBUG=1", "130: interrupted", *COMMANDS):
@@ -154,6 +155,7 @@ def test_markup_in_file_names_is_printed(tmp_path: Path) -> None:
     assert f"written to {output}" in result.stderr
 
 
+@pytest.mark.slow
 def test_info_survives_a_broken_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: object) -> str:
         raise OSError("libtorch.so: not an object file")

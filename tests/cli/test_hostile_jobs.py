@@ -134,6 +134,7 @@ def test_lines_of_journals_that_mean_nothing(begun: Path) -> None:
     assert not begun.exists()
 
 
+@pytest.mark.slow
 def test_a_long_name(tmp_path: Path) -> None:
     noisy = np.random.default_rng(0).normal(128, 20, (64, 64)).clip(0, 255).astype(np.uint8)
     tifffile.imwrite(tmp_path / "in.tif", noisy)

@@ -91,6 +91,7 @@ def test_estimated_noise_and_long_texts_are_described(tmp_path: Path) -> None:
     assert "(estimated)" in found.DerivationDescription
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["value", "range", "unsigned"])
 def test_padding(kind: str, tmp_path: Path) -> None:
     """A value or an interval; a negative one may be written as if it were unsigned."""

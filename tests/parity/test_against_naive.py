@@ -99,6 +99,7 @@ def test_noise_that_is_not_the_same_everywhere(name: str, discretisation: str, e
         assert_agrees(model, engine, noisy(shape), noise_map(shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", STAGED_ENGINES)
 @pytest.mark.parametrize("theta", [0.0, 0.15, 0.4, 0.5])
 @pytest.mark.parametrize("name", ["pm", "eed", "iad-full"])

@@ -252,6 +252,7 @@ def test_equal_channels_are_denoised_as_grey(
         np.testing.assert_allclose(channel, grey, atol=1e-9)
 
 
+@pytest.mark.slow
 @every_engine
 @every_model
 def test_batches_are_independent(name: str, engine: str, photograph: NDArray[np.float64]) -> None:

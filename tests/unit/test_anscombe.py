@@ -52,6 +52,7 @@ def test_inverse_against_numerical_integration(count: float, sigma: float) -> No
     assert found == pytest.approx(count, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_inverse_is_continuous_where_the_table_ends(sigma: float) -> None:
     counts = np.array([380.0, 399.9, 400.1, 450.0, 3000.0])
@@ -122,6 +123,7 @@ def test_mean_is_kept_though_the_transform_is_curved(photograph: NDArray[np.floa
     assert abs(result.mean() - counts.mean()) < 0.5 * abs(halfway - counts.mean())
 
 
+@pytest.mark.slow
 def test_detector_with_gain_is_the_same_in_other_units(photograph: NDArray[np.float64]) -> None:
     counts = np.random.default_rng(1).poisson(photograph / 8).astype(np.float64)
     plain = denoise(counts, noise="poisson")

@@ -61,6 +61,7 @@ def test_equal_channels_stay_equal(astronaut: NDArray[np.float64]) -> None:
     np.testing.assert_allclose(result[..., 0], result[..., 2], atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", ["opponent", "joint", "separate"])
 def test_means_are_kept_and_the_norm_does_not_grow(
     colour: Any, astronaut: NDArray[np.float64]
@@ -155,6 +156,7 @@ def test_any_axis(axis: int, astronaut: NDArray[np.float64]) -> None:
     np.testing.assert_allclose(np.moveaxis(result, axis, -1), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_steps_of_both_groups_are_counted(astronaut: NDArray[np.float64]) -> None:
     image = np.clip(noisy(astronaut, 20), 0, 255).astype(np.uint8)
     seen: list[tuple[int, NDArray[Any]]] = []

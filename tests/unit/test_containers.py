@@ -29,6 +29,7 @@ def noisy(*shape: int, dtype: str = "float32") -> NDArray[Any]:
 
 
 class TestAlpha:
+    @pytest.mark.slow
     def test_is_returned_as_it_is(self) -> None:
         for axes, place in (("YXS", 2), ("SYX", 0), ("TYXS", 3)):
             lengths = {"T": 2, "Y": 12, "X": 13, "S": 4}
@@ -47,6 +48,7 @@ class TestAlpha:
         denoise(image, 20, channel_axis=-1, out=image, **SETTINGS)
         np.testing.assert_array_equal(image, expected)
 
+    @pytest.mark.slow
     def test_four_bands_by_name(self) -> None:
         image = noisy(12, 13, 4)
         for more in ({"colour": "joint"}, {"colour": "separate"}, {"sigma": [20] * 4}):

@@ -133,6 +133,7 @@ class TestOptionalParts:
             single = run(anisotropic(), engine, image.astype(np.float32), sigma)
             np.testing.assert_allclose(single, expected, atol=1e-2, rtol=0)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("engine", RUNNABLE_ENGINES)
     @given(
         image=images(largest=6),
@@ -175,6 +176,7 @@ class TestOptionalParts:
                 assert after.coupling.integration_scale == pytest.approx(expected)
                 assert after.flux_weights == before.flux_weights
 
+    @pytest.mark.slow
     def test_only_acting_channels_have_numbers(self) -> None:
         """A model of some channels in each step is that of all, with zeros among the weights."""
         acting = ((0, 2), (1,), (0, 1, 3))
@@ -266,6 +268,7 @@ class TestOptionalParts:
         with pytest.raises(TypeError, match="anisotropic must be a bool"):
             replace(anisotropic(), anisotropic=1)  # type: ignore[arg-type]
 
+    @pytest.mark.slow
     def test_the_old_descent_refuses_it(self) -> None:
         pytest.importorskip("torch")
         from integrodiff.learning import CleanImages

@@ -242,6 +242,7 @@ class TestBadInput:
             denoise(np.zeros((4, 4)), 0.1, model=tmp_path / "none.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (2, 2), (1, 2)])
 @pytest.mark.parametrize("model", MODEL_NAMES)
 def test_smallest_images(model: str, shape: tuple[int, int]) -> None:
@@ -367,6 +368,7 @@ class TestPlan:
             for _ in range(2):
                 np.testing.assert_array_equal(chosen(kind), denoise(kind, sigma, model="iid"))
 
+    @pytest.mark.slow
     def test_exact_and_callback(self, clean: NDArray[np.float64]) -> None:
         image = noisy(clean, 25)
         plan = Denoiser(25, data_range=255, exact=True)

@@ -101,6 +101,7 @@ def semidefinite(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
     return np.asarray(np.einsum("...ia,...a,...ja->...ij", frames, values, frames))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spacing", SPACINGS)
 @pytest.mark.parametrize("theta", [0.0, 0.15, 0.25, 0.5])
 def test_every_field_of_tensors_lies_between_zero_and_the_bound(
@@ -165,6 +166,7 @@ def test_the_adjoint_is_one() -> None:
     np.testing.assert_allclose(gated[0], parts[0])
 
 
+@pytest.mark.slow
 @given(
     scales=st.lists(st.floats(0, 6), min_size=1, max_size=5).map(sorted),
     weights=st.lists(st.floats(0.01, 5), min_size=5, max_size=5),
@@ -287,6 +289,7 @@ def test_the_bound_on_masks(theta: float) -> None:
 # ---- thick slices ----
 
 
+@pytest.mark.slow
 def test_noise_in_the_structure_tensor() -> None:
     """Against the mean over volumes of noise."""
     scales, weights, twists = (0.3, 0.8), (0.7, 1.5), (0.4, 0.0, 0.2)
