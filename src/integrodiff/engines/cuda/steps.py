@@ -52,6 +52,9 @@ _MIX, _TWIST, _COUPLING, _FLUX, _RATE = 0, 1, 16, 32, 48
 _TRIPLE, _SPACING, _UNITS, _SHARES = 2, 4, 7, 10
 _IN_FLUX, _ADDED = 1, 2
 _FIRST_TAP = 2
+# Order one in images: warps of a block, the rows that each of them goes down, and columns of pixels
+# that it has, as in kernels/first_order.cuh.
+_WARPS, _WARP_ROWS, _STRIP = 4, 16, 31
 # Pixels or voxels whose flows a block computes: the first that the GPU has the memory for.
 _BLOCKS = {
     2: ((8, 32), (4, 32), (2, 32), (2, 8)),
@@ -370,12 +373,8 @@ class ImageStep(Step):
         scales, local = len(self.kernels.blurs), self.local_at(term)
         on_cells = int(term.derivatives.grid == "cells")
         rows, columns = (n + on_cells for n in self.size)
-        block, shared = self.block(order)
         is_given = order > 1 or is_blur(integration)
-        defines = {
-            "BLOCK_ROWS": block[0],
-            "BLOCK_COLUMNS": block[1],
-            "THREADS": _threads_of_flows(order, block),
+        defines: dict[str, object] = {
             "COUNT": scales,
             "ORDER": order,
             "TENSOR": int(tensor),
@@ -383,12 +382,24 @@ class ImageStep(Step):
             "JOINT": int(self.channels > 1),
             "ADDS": int(any(flag & _ADDED for flag in common["flags"])),
         }
+        if order == 1:
+            defines |= {"WARPS": _WARPS, "BLOCK_ROWS": _WARP_ROWS, "THREADS": 32 * _WARPS}
+            cells = (_WARPS * _WARP_ROWS, 32)
+            pixels, shared = (cells[0], _STRIP), 0
+        else:
+            pixels, shared = self.block(order)
+            cells = pixels
+            threads = _threads_of_flows(order, pixels)
+            defines |= {
+                "BLOCK_ROWS": pixels[0],
+                "BLOCK_COLUMNS": pixels[1],
+                "THREADS": threads,
+            }
         fields: list[int] = []
         if is_given:
             shape = (self.at_once, rows, columns)
             entries = range(3 if tensor else 1)
             fields = [self.memory.space(("field", n), shape) for n in entries]
-            cells = tuple(n + (order == 1) for n in block)
             grid = (-(-columns // cells[1]), -(-rows // cells[0]), self.images)
             more = {"output": fields, "extra": [local]}
             self.launch(source, "structure", grid, 0, defines, **common, **more)
@@ -396,7 +407,7 @@ class ImageStep(Step):
                 fields = self._integrated(fields, integration, on_cells)
         outputs = self.flow_outputs(term, flows)
         height, width = self.size
-        grid = (-(-width // block[1]), -(-height // block[0]), self.images)
+        grid = (-(-width // pixels[1]), -(-height // pixels[0]), self.images)
         more = {"output": outputs, "extra": [local, *fields]}
         self.launch(source, "flows", grid, shared, defines, **common, **more)
 
@@ -468,8 +479,8 @@ class ImageStep(Step):
         radius = _padded_radius(axes)
         if radius is None:
             return False
-        needed = _shared_of_tile(self.tile, radius) + self.tile**2
-        return needed * self.memory.itemsize <= self.memory.device.shared_bytes()
+        needed = _shared_of_tile(self.tile, radius) * self.memory.itemsize
+        return needed <= self.memory.device.shared_bytes()
 
     def _tile_kernels(self, kernels: Sequence[AxisTaps]) -> tuple[list[int], list[float]]:
         """Return radii that there are kernels for, and all taps one after the other."""
@@ -483,7 +494,7 @@ class ImageStep(Step):
     def _launch_tiles(self, kernel: str, radii: Sequence[int], **given: Any) -> None:
         height, width = self.size
         grid = (-(-width // self.tile), -(-height // self.tile), self.planes)
-        shared = _shared_of_tile(self.tile, max(radii)) + (self.tile**2) * (kernel == "gather")
+        shared = _shared_of_tile(self.tile, max(radii))
         defines: dict[str, object] = {"RADII": ",".join(map(str, radii))}
         self.launch("scales.cuh", kernel, grid, shared, defines, size=self.size, **given)
 
@@ -577,11 +588,10 @@ def _shared_of_tile(tile: int, radius: int) -> int:
 
 
 def _shared_of_flows(order: int, block: tuple[int, ...], scales: int) -> int:
-    """Return how many numbers the flows of a term share in blocks of some size."""
+    """Return how many numbers a block shares for flows of volumes, or above order one."""
     if len(block) == 3:
         return 17 * math.prod(n + 1 for n in block)
-    parts = 4 if order == 1 else order + 1
-    return parts * scales * math.prod(n + order for n in block)
+    return (order + 1) * scales * math.prod(n + order for n in block)
 
 
 def _threads_of_flows(order: int, block: tuple[int, ...]) -> int:

@@ -2,8 +2,9 @@
 // where the tests run it without a GPU.
 //
 // A kernel is a sequence of phases. In each, FOR_EACH deals out independent tasks to the threads of
-// a block; SYNC ends a phase. Nothing but shared memory lasts from one phase to the next, so the
-// host may run the tasks of a phase one after the other, in any order.
+// a block; SYNC ends a phase. Nothing but shared memory and what is Kept lasts from one phase to the
+// next, so the host may run the tasks of a phase one after the other, in any order. A kernel that
+// needs no shared memory is a sequence of loops over the lanes of a warp in the same way.
 #pragma once
 
 #ifndef REAL
@@ -37,7 +38,12 @@ struct Arguments {
 // The same for rows of values: a warp takes a row, and its lanes take neighbours.
 #define FOR_EACH_ROW(row, rows) for (int row = threadIdx.x / 32; row < (rows); row += THREADS / 32)
 #define FOR_EACH_LANE(lane) for (int lane = threadIdx.x % 32, once = 1; once; once = 0)
-#define FOR_EACH_COLUMN(column, columns) for (int column = threadIdx.x % 32; column < (columns); column += 32)
+// A block has WARPS warps; each of them does the same with lanes that belong together.
+#define FOR_EACH_WARP(warp) for (int warp = threadIdx.x / 32, once_a_warp = 1; once_a_warp; once_a_warp = 0)
+// What a lane keeps while its warp goes on, and the same of the lane after it.
+#define PER_LANE(type, name) type name
+#define OWN(name) name
+#define FROM_NEXT(name, member) __shfl_down_sync(0xffffffffu, name.member, 1)
 #define SYNC __syncthreads()
 #define BLOCK_X static_cast<int>(blockIdx.x)
 #define BLOCK_Y static_cast<int>(blockIdx.y)
@@ -46,6 +52,15 @@ struct Arguments {
 // A value that no thread of the kernel writes; reads may be moved across writes to other places.
 INLINE real fetch(const real* place) { return __ldg(place); }
 INLINE real power_of_two(real x) { return exp2(x); }
+INLINE real inverse_root(real x) { return rsqrt(x); }
+
+// What the tasks of some number keep from one phase to the next, in registers.
+template <typename Value, int TASKS>
+struct Kept {
+  static_assert(TASKS <= THREADS, "a thread keeps what one task needs");
+  Value own;
+  INLINE Value& of(int) { return own; }
+};
 
 #else
 
@@ -75,7 +90,10 @@ struct Block { int x, y, z; };
 #endif
 #define FOR_EACH_ROW(row, rows) FOR_EACH(row, rows)
 #define FOR_EACH_LANE(lane) FOR_EACH(lane, 32)
-#define FOR_EACH_COLUMN(column, columns) FOR_EACH(column, columns)
+#define FOR_EACH_WARP(warp) FOR_EACH(warp, WARPS)
+#define PER_LANE(type, name) type name[33] = {}
+#define OWN(name) name[lane]
+#define FROM_NEXT(name, member) name[lane + 1].member
 #define SYNC ((void)0)
 #define BLOCK_X block.x
 #define BLOCK_Y block.y
@@ -83,6 +101,14 @@ struct Block { int x, y, z; };
 
 inline real fetch(const real* place) { return *place; }
 inline real power_of_two(real x) { return std::exp2(x); }
+inline real inverse_root(real x) { return 1 / std::sqrt(x); }
+
+template <typename Value, int TASKS>
+struct Kept {
+  Value all[TASKS];
+  Value& of(int task) { return all[task]; }
+};
+
 using std::fabs;
 using std::sqrt;
 using std::cos;

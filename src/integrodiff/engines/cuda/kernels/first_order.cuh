@@ -7,21 +7,9 @@
 // added to what is there. extra[0]: inverse relative noise variances at the cells, or null.
 #include "gates.cuh"
 
-constexpr int CELL_ROWS = BLOCK_ROWS + 1, CELL_COLUMNS = BLOCK_COLUMNS + 1;
-constexpr int CELLS = CELL_ROWS * CELL_COLUMNS;
-
-// Where the four pixels of a cell are, whose lower right one is (y, x). A ghost pixel is its
-// neighbour.
-struct Corners {
-  unsigned upper_left, upper_right, lower_left, lower_right;
-};
-
-INLINE Corners corners_of(int y, int x, int height, int width) {
-  const int above = (y > 0 ? y - 1 : 0) * width, below = (y < height ? y : height - 1) * width;
-  const int left = x > 0 ? x - 1 : 0, right = x < width ? x : width - 1;
-  return {static_cast<unsigned>(above + left), static_cast<unsigned>(above + right),
-          static_cast<unsigned>(below + left), static_cast<unsigned>(below + right)};
-}
+// A warp goes down STRIP columns of pixels, whose cells are one column more, BLOCK_ROWS rows far. The
+// pixels above a cell are those below the one before.
+constexpr int STRIP = 31;
 
 // Twice the coefficients of a cell. The weights of coupling and flow are a quarter and an eighth of
 // what they are: for two coefficients, and for these and the gate.
@@ -29,124 +17,192 @@ struct Haar {
   real x, y, twist;
 };
 
-INLINE Haar haar(const real* image, const Corners& at) {
-  const real a = fetch(image + at.upper_left), b = fetch(image + at.upper_right);
-  const real c = fetch(image + at.lower_left), d = fetch(image + at.lower_right);
-  const real falling = d - a, rising = b - c;
-  return {falling + rising, falling - rising, (a + d) - (b + c)};
+INLINE Haar haar(real upper_left, real upper_right, real lower_left, real lower_right) {
+  const real falling = lower_right - upper_left, rising = upper_right - lower_left;
+  return {falling + rising, falling - rising, (upper_left + lower_right) - (upper_right + lower_left)};
+}
+
+// A column of cells: where its pixels are, of which ghosts are their neighbours.
+struct Column {
+  int cell, left, right;
+};
+
+INLINE Column column_of(int x, int width) {
+  const int cell = min(x, width);  // lanes beyond the image do what the last does
+  return {cell, max(cell - 1, 0), min(cell, width - 1)};
+}
+
+// Pixels above the cell that is next in a column, for all scales.
+struct Above {
+  real left[COUNT], right[COUNT];
+};
+
+INLINE void read_row(const Arguments& args, long long first, int y, const Column& at, Above& row) {
+  const unsigned line = static_cast<unsigned>(clamped(y, args.height)) * args.width;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    const real* image = args.input[i] + first;
+    row.left[i] = fetch(image + (line + at.left));
+    row.right[i] = fetch(image + (line + at.right));
+  }
+}
+
+// The coefficients of a cell, whose lower pixels are then those above the next.
+INLINE void read_cell(const Arguments& args, long long first, int y, const Column& at, Above& above, Haar (&part)[COUNT]) {
+  Above below;
+  read_row(args, first, y, at, below);
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) part[i] = haar(above.left[i], above.right[i], below.left[i], below.right[i]);
+  above = below;
 }
 
 struct Tensor {
   real xx, xy, yy;
 };
 
-// J at a cell of some images; the coefficients of the last channel are kept for the flows.
-INLINE Tensor structure_of_cell(const Arguments& args, long long first, const Corners& at, int y, int x, Haar (&kept)[COUNT]) {
-  const long long size = static_cast<long long>(args.height) * args.width;
-  const int channels = JOINT ? args.channels : 1;
-  Tensor sum{0, 0, 0};
-#pragma unroll 1
-  for (int c = 0; c < channels; ++c) {
+INLINE void add_structure(const Arguments& args, const Haar (&part)[COUNT], Tensor& sum) {
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) kept[i] = haar(args.input[i] + first + c * size, at);
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      const real weight = args.numbers[COUPLING + i], x_part = weight * kept[i].x;
-      sum.xx += x_part * kept[i].x;
-      sum.xy += x_part * kept[i].y;
-      sum.yy += weight * kept[i].y * kept[i].y;
-    }
+  for (int i = 0; i < COUNT; ++i) {
+    const real weight = args.numbers[COUPLING + i], x_part = weight * part[i].x;
+    sum.xx += x_part * part[i].x;
+    sum.xy += x_part * part[i].y;
+    sum.yy += weight * part[i].y * part[i].y;
   }
-  real factor = JOINT ? real(1) / channels : real(1);
-  if (args.extra[0]) factor *= fetch(args.extra[0] + static_cast<long long>(y) * (args.width + 1) + x);
+}
+
+// J at a cell, of its coefficients if there is one channel, and otherwise of all channels from
+// `first` on.
+INLINE Tensor structure_of_cell(const Arguments& args, long long first, int y, const Column& at, const Haar (&part)[COUNT]) {
+  Tensor sum{0, 0, 0};
+  real factor = 1;
+  if constexpr (JOINT) {
+    const long long size = static_cast<long long>(args.height) * args.width;
+#pragma unroll 1
+    for (int c = 0; c < args.channels; ++c) {
+      Above above;
+      Haar each[COUNT];
+      read_row(args, first + c * size, y - 1, at, above);
+      read_cell(args, first + c * size, y, at, above, each);
+      add_structure(args, each, sum);
+    }
+    factor = real(1) / args.channels;
+  } else {
+    add_structure(args, part, sum);
+  }
+  if (args.extra[0]) factor *= fetch(args.extra[0] + static_cast<long long>(y) * (args.width + 1) + at.cell);
   return {factor * sum.xx, factor * sum.xy, factor * sum.yy};
 }
 
-// Writes J, or its trace, for the integration scale.
+// Writes J, or its trace, for the integration scale. A warp has the cells of 32 columns.
 KERNEL(structure) {
-  const int top = BLOCK_Y * CELL_ROWS, left = BLOCK_X * CELL_COLUMNS;
-  const long long first = static_cast<long long>(BLOCK_Z) * args.channels * args.height * args.width;
-  FOR_EACH(task, CELLS) {
-    const int y = top + task / CELL_COLUMNS, x = left + task % CELL_COLUMNS;
-    if (y <= args.height && x <= args.width) {
-      Haar kept[COUNT];
-      const Tensor found = structure_of_cell(args, first, corners_of(y, x, args.height, args.width), y, x, kept);
-      const long long place = (static_cast<long long>(BLOCK_Z) * (args.height + 1) + y) * (args.width + 1) + x;
-      if (TENSOR) {
-        args.output[0][place] = found.xx;
-        args.output[1][place] = found.xy;
-        args.output[2][place] = found.yy;
-      } else {
-        args.output[0][place] = found.xx + found.yy;
+  const int height = args.height, width = args.width;
+  const long long first = static_cast<long long>(BLOCK_Z) * args.channels * height * width;
+  FOR_EACH_WARP(warp) {
+    const int top = (BLOCK_Y * WARPS + warp) * BLOCK_ROWS, end = min(top + BLOCK_ROWS, height + 1);
+    FOR_EACH_LANE(lane) {
+      const int x = BLOCK_X * 32 + lane;
+      const Column at = column_of(x, width);
+      Above above;
+      Haar part[COUNT];
+      if (!JOINT) read_row(args, first, top - 1, at, above);
+      for (int y = top; y < end; ++y) {
+        if (!JOINT) read_cell(args, first, y, at, above, part);
+        const Tensor found = structure_of_cell(args, first, y, at, part);
+        const long long place = (static_cast<long long>(BLOCK_Z) * (height + 1) + y) * (width + 1) + x;
+        if (x > width) continue;
+        if (TENSOR) {
+          args.output[0][place] = found.xx;
+          args.output[1][place] = found.xy;
+          args.output[2][place] = found.yy;
+        } else {
+          args.output[0][place] = found.xx + found.yy;
+        }
       }
     }
   }
 }
 
-// A block has the flows of BLOCK_ROWS times BLOCK_COLUMNS pixels. What each cell gives to its four
-// pixels goes through shared memory: of all scales in one phase, channel by channel.
-KERNEL(flows) {
-  SHARED;
-  const int top = BLOCK_Y * BLOCK_ROWS, left = BLOCK_X * BLOCK_COLUMNS;
+// What a cell of each scale gives to the pixels left and right of it, above and below.
+struct Given {
+  real left[COUNT], right[COUNT];
+};
+
+INLINE void flows_of_cell(const Arguments& args, int image, int y, const Column& at, const Haar (&part)[COUNT], Given& upper, Given& lower) {
   const int height = args.height, width = args.width;
-  const long long size = static_cast<long long>(height) * width, first = BLOCK_Z * args.channels * size;
-  const int channels = JOINT ? args.channels : 1;
-  for (int c = 0; c < channels; ++c) {
-    FOR_EACH(task, CELLS) {
-      const int y = top + task / CELL_COLUMNS, x = left + task % CELL_COLUMNS;
-      if (y <= height && x <= width) {
-        const Corners at = corners_of(y, x, height, width);
-        Haar part[COUNT];
-        Tensor found;
-        if (GIVEN) {
-          const long long place = (static_cast<long long>(BLOCK_Z) * (height + 1) + y) * (width + 1) + x;
-          found = {fetch(args.extra[1] + place), 0, 0};
-          if (TENSOR) found = {found.xx, fetch(args.extra[2] + place), fetch(args.extra[3] + place)};
-        } else {
-          found = structure_of_cell(args, first, at, y, x, part);
-          if (!TENSOR) found.xx += found.yy;
-        }
-        if (GIVEN || JOINT)
+  Tensor found;
+  if constexpr (GIVEN) {
+    const long long place = (static_cast<long long>(image) * (height + 1) + y) * (width + 1) + at.cell;
+    found = {fetch(args.extra[1] + place), 0, 0};
+    if (TENSOR) found = {found.xx, fetch(args.extra[2] + place), fetch(args.extra[3] + place)};
+  } else {
+    const long long first = static_cast<long long>(image) * args.channels * height * width;
+    found = structure_of_cell(args, first, y, at, part);
+    if (!TENSOR) found.xx += found.yy;
+  }
+  // Odd across both borders, and so zero on them.
+  if (y == 0 || at.cell == 0 || y == height || at.cell == width) found.xy = 0;
+  const Eigen eigen = TENSOR ? eigen_of(found.xx, found.xy, found.yy, args.numbers[MIX]) : eigen_of_energy(found.xx);
 #pragma unroll
-          for (int i = 0; i < COUNT; ++i) part[i] = haar(args.input[i] + first + c * size, at);
-        // Odd across both borders, and so zero on them.
-        if (y == 0 || x == 0 || y == height || x == width) found.xy = 0;
-        const Eigen eigen = TENSOR ? eigen_of(found.xx, found.xy, found.yy, args.numbers[MIX]) : eigen_of_energy(found.xx);
+  for (int i = 0; i < COUNT; ++i) {
+    if (!(args.flags[i] & IN_FLUX)) continue;
+    const Gate gate = gate_of(eigen, args.numbers[FLUX + i], args.numbers[RATE + i]);
+    const real along = gate.xx * part[i].x + gate.xy * part[i].y;
+    const real across = gate.xy * part[i].x + gate.yy * part[i].y;
+    const real turned = (gate.xx + gate.yy - 2 * fabs(gate.xy)) * (args.numbers[TWIST] * part[i].twist);
+    const real sum = along + across, difference = along - across;
+    lower.right[i] = turned + sum;
+    lower.left[i] = -difference - turned;
+    upper.right[i] = difference - turned;
+    upper.left[i] = turned - sum;
+  }
+}
+
+// The state of a lane on its way down a column of cells.
+struct Lane {
+  Above above;
+  Given before;  // by the cell before
+  Given flow;    // of the pixels above the cell, from both cells of the column
+};
+
+KERNEL(flows) {
+  const int height = args.height, width = args.width;
+  const long long size = static_cast<long long>(height) * width;
+  const int channels = JOINT ? args.channels : 1, left = BLOCK_X * STRIP;
+  FOR_EACH_WARP(warp) {
+    const int top = (BLOCK_Y * WARPS + warp) * BLOCK_ROWS, end = min(top + BLOCK_ROWS, height);
+    if (top < height)
+      for (int c = 0; c < channels; ++c) {
+        const long long first = (static_cast<long long>(BLOCK_Z) * args.channels + c) * size;
+        PER_LANE(Lane, state);
+        FOR_EACH_LANE(lane) read_row(args, first, top - 1, column_of(left + lane, width), OWN(state).above);
+        for (int y = top; y <= end; ++y) {
+          FOR_EACH_LANE(lane) {
+            const Column at = column_of(left + lane, width);
+            Haar part[COUNT];
+            Given upper, lower;
+            read_cell(args, first, y, at, OWN(state).above, part);
+            flows_of_cell(args, BLOCK_Z, y, at, part, upper, lower);
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-          if (!(args.flags[i] & IN_FLUX)) continue;
-          const Gate gate = gate_of(eigen, args.numbers[FLUX + i], args.numbers[RATE + i]);
-          const real along = gate.xx * part[i].x + gate.xy * part[i].y;
-          const real across = gate.xy * part[i].x + gate.yy * part[i].y;
-          const real turned = (gate.xx + gate.yy - 2 * fabs(gate.xy)) * (args.numbers[TWIST] * part[i].twist);
-          const real sum = along + across, difference = along - across;
-          real* given = shared + i * 4 * CELLS + task;
-          given[0] = turned + sum;                    // to the lower right pixel
-          given[CELLS] = -difference - turned;        // to the lower left
-          given[2 * CELLS] = difference - turned;     // to the upper right
-          given[3 * CELLS] = turned - sum;            // to the upper left
-        }
-      }
-    }
-    SYNC;
-    FOR_EACH_ROW(row, BLOCK_ROWS) {
-      const int y = top + row;
-      FOR_EACH_COLUMN(column, BLOCK_COLUMNS) {
-        const int x = left + column;
-        if (y < height && x < width) {
-          const real* given = shared + row * CELL_COLUMNS + column;
-          const unsigned place = y * width + x;
+            for (int i = 0; i < COUNT; ++i) {
+              if (!(args.flags[i] & IN_FLUX)) continue;
+              OWN(state).flow.left[i] = OWN(state).before.left[i] + upper.left[i];
+              OWN(state).flow.right[i] = OWN(state).before.right[i] + upper.right[i];
+            }
+            OWN(state).before = lower;
+          }
+          if (y == top) continue;
+          FOR_EACH_LANE(lane) {
+            const int x = left + lane;
+            const unsigned place = static_cast<unsigned>(y - 1) * width + x;
 #pragma unroll
-          for (int i = 0; i < COUNT; ++i) {
-            if (!(args.flags[i] & IN_FLUX)) continue;
-            const real* from = given + i * 4 * CELLS;
-            const real flow = from[0] + from[CELLS + 1] + from[2 * CELLS + CELL_COLUMNS] + from[3 * CELLS + CELL_COLUMNS + 1];
-            real* target = args.output[i] + first + c * size + place;
-            *target = ADDS && args.flags[i] & ADDED ? *target + flow : flow;
+            for (int i = 0; i < COUNT; ++i) {
+              if (!(args.flags[i] & IN_FLUX)) continue;
+              const real flow = OWN(state).flow.right[i] + FROM_NEXT(state, flow.left[i]);
+              real* target = args.output[i] + first + place;
+              if (lane < STRIP && x < width) *target = ADDS && args.flags[i] & ADDED ? *target + flow : flow;
+            }
           }
         }
       }
-    }
-    SYNC;
   }
 }

@@ -19,7 +19,7 @@ INLINE Eigen eigen_of(real xx, real xy, real yy, real mix) {
   const real square = deviation * deviation + mixed_xy * mixed_xy;
   // Below the smallest normal number there is no direction.
   const bool apart = square > real(1.2e-38);
-  const real half = apart ? sqrt(square) : real(0), inverse = apart ? 1 / half : real(0);
+  const real inverse = apart ? inverse_root(square) : real(0), half = square * inverse;
   const real smaller = mean - half;
   return {smaller > 0 ? smaller : real(0), 2 * half, deviation * inverse, mixed_xy * inverse};
 }

@@ -58,39 +58,40 @@ KERNEL(scale_space) {
   smooth_from<0>(args, tile, rows, top, left, plane);
 }
 
+// What a task of columns adds up over all scales.
+struct Sum {
+  real of[RUN];
+};
+using Total = Kept<Sum, tasks_of_columns()>;
+
 template <int SCALE>
-INLINE void gather_from(const Arguments& args, real* tile, real* rows, real* total, int top, int left, long long plane) {
+INLINE void gather_from(const Arguments& args, real* tile, real* rows, Total& total, int top, int left, long long plane) {
   if constexpr (SCALE < SCALES) {
     constexpr int RADIUS = RADIUS_OF[SCALE], STRIDE = odd(TILE + 2 * RADIUS);
     const real* taps = args.numbers + first_tap(SCALE);
     const real* flow = args.input[SCALE] + plane;
-    if constexpr (RADIUS == 0) {
-      // Tasks are dealt out in another way than those of columns.
-      SYNC;
-      FOR_EACH(task, TILE * TILE) {
-        const int y = top + task / TILE, x = left + task % TILE;
-        const bool inside = y < args.height && x < args.width;
-        const real value = inside ? flow[static_cast<long long>(y) * args.width + x] : real(0);
-        total[task] = SCALE == 0 ? value : total[task] + value;
-      }
-      SYNC;
-    } else {
+    if constexpr (RADIUS > 0) {
       load_tile<RADIUS, STRIDE>(flow, tile, top, left, args.height, args.width);
       SYNC;
       FOR_EACH(task, tasks_of_rows(RADIUS)) smooth_row<RADIUS, RADIUS, STRIDE>(tile, rows, taps, task);
       SYNC;
-      FOR_EACH(task, tasks_of_columns()) {
-        const int column = task % TILE, first = task / TILE * RUN;
-        real sum[RUN];
-        smooth_column<RADIUS>(rows, sum, taps, column, first);
-#pragma unroll
-        for (int o = 0; o < RUN; ++o) {
-          real* place = total + (first + o) * TILE + column;
-          *place = SCALE == 0 ? sum[o] : *place + sum[o];
-        }
-      }
-      // The next scale fills the tile, which columns do not read, and waits before it fills the rows.
     }
+    FOR_EACH(task, tasks_of_columns()) {
+      const int column = task % TILE, first = task / TILE * RUN;
+      real sum[RUN];
+      if constexpr (RADIUS > 0) {
+        smooth_column<RADIUS>(rows, sum, taps, column, first);
+      } else {
+        const int x = clamped(left + column, args.width);
+#pragma unroll
+        for (int o = 0; o < RUN; ++o)
+          sum[o] = fetch(flow + static_cast<long long>(clamped(top + first + o, args.height)) * args.width + x);
+      }
+      Sum& kept = total.of(task);
+#pragma unroll
+      for (int o = 0; o < RUN; ++o) kept.of[o] = SCALE == 0 ? sum[o] : kept.of[o] + sum[o];
+    }
+    // The next scale fills the tile, which columns do not read, and waits before it fills the rows.
     gather_from<SCALE + 1>(args, tile, rows, total, top, left, plane);
   }
 }
@@ -101,18 +102,21 @@ KERNEL(gather) {
   SHARED;
   real* tile = shared;
   real* rows = tile + (TILE + 2 * MARGIN) * PITCH;
-  real* total = rows + (TILE + 2 * MARGIN) * TILE_PITCH;
   const int left = BLOCK_X * TILE, top = BLOCK_Y * TILE;
   const long long plane = static_cast<long long>(BLOCK_Z) * args.height * args.width;
+  Total total;
   gather_from<0>(args, tile, rows, total, top, left, plane);
-  SYNC;
   const real tau = args.numbers[0], pull = args.numbers[1];
-  FOR_EACH(task, TILE * TILE) {
-    const int y = top + task / TILE, x = left + task % TILE;
-    if (x < args.width && y < args.height) {
+  FOR_EACH(task, tasks_of_columns()) {
+    const int x = left + task % TILE, first = top + task / TILE * RUN;
+    const Sum& sum = total.of(task);
+#pragma unroll
+    for (int o = 0; o < RUN; ++o) {
+      const int y = first + o;
+      if (x >= args.width || y >= args.height) continue;
       const long long place = plane + static_cast<long long>(y) * args.width + x;
       const real value = args.output[0][place];
-      real change = -total[task];
+      real change = -sum.of[o];
       if (pull != 0) change += pull * (args.extra[0][place] - value);
       args.output[0][place] = value + tau * change;
     }

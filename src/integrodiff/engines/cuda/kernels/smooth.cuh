@@ -6,7 +6,9 @@
 #ifndef TILE
 #define TILE 64
 #endif
-constexpr int RUN = 8;            // values that a task computes, next to each other along the blur
+#ifndef RUN
+#define RUN 8  // values that a task computes, next to each other along the blur
+#endif
 constexpr int TILE_PITCH = TILE + 1;
 
 INLINE constexpr int odd(int n) { return n | 1; }
