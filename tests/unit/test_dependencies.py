@@ -14,7 +14,11 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ([A-Za-z][\w.-]*) \|(.*)\|$", re.MULTILINE)
 # In the words of licence expressions, trove classifiers and free text.
-SPELLINGS = {"PSF": "Python Software Foundation|PSF", "non-commercial": "non-commercial"}
+SPELLINGS = {
+    "PSF": "Python Software Foundation|PSF",
+    "non-commercial": "non-commercial",
+    "proprietary": "Proprietary",
+}
 
 
 def required() -> dict[str, set[str]]:
