@@ -26,8 +26,9 @@ class Masked:
     """
 
     def __init__(self, mask: Array, image: Array, evolution: Evolution) -> None:
-        self.domain = Domain(mask, image, evolution.spacing, _farthest(evolution))
+        # Moved first: distances are found where the image is.
         self.valid = namespace(image).asarray(mask, device=image.device)
+        self.domain = Domain(self.valid, image, evolution.spacing, _farthest(evolution))
 
     def cleared(self, image: Array) -> Array:
         """Return the image with zeros in place of invalid values, which may be NaN."""
