@@ -250,6 +250,16 @@ def test_masks_and_many_long_blurs(gpu: EmulatedGpu) -> None:
         check_masked(wide, given, MASKS["random"], gpu, tolerance)
 
 
+def test_masks_on_a_gpu_with_little_memory_for_blocks(kernels: Path) -> None:
+    gpu = EmulatedGpu(kernels, shared=48 * 1024)
+    check_masked(CASES["trace"], image(1, *MASKED_SHAPE), MASKS["random"], gpu, 1e-10)
+    mask = np.random.default_rng(5).random((7, 11, 35)) < 0.8
+    check_masked(volume(), image(1, 7, 11, 35), mask, gpu, 1e-10)
+    tiny = EmulatedGpu(kernels, shared=1024)
+    with pytest.raises(ValueError, match="bytes of shared memory"):
+        check_masked(CASES["trace"], image(1, *MASKED_SHAPE), MASKS["random"], tiny, 1e-10)
+
+
 def test_masks_of_batches_in_parts_and_steps_in_parts(
     gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ class _Block(NamedTuple):
 
     @property
     def threads(self) -> int:
+        """Return how many threads it has: one for each run."""
         return self.groups * self.high * self.wide
 
     def registers(self, active: int, itemsize: int) -> int:
@@ -60,17 +61,21 @@ class _Block(NamedTuple):
         return 2 * self.run * self.threads
 
 
-# Of a multiprocessor, and those of a thread that do not hold values of pixels.
+# Of a multiprocessor, and those of a thread that do not hold values of pixels. Some threads need a
+# few more, which are spilled; smaller blocks, with more margin for each pixel, would cost more.
 _REGISTERS, _OTHER_REGISTERS = 2**16, 24
-# The first is taken that the GPU has the registers and the memory for, or else the last.
+# The first is taken that the GPU has the registers and the memory for, or else the last. Blocks of
+# the same number of dimensions take the same number of walks.
 _BLOCKS = {
     2: (
         _Block(run=8, groups=10, high=1, wide=80, steps=8),
         _Block(run=8, groups=8, high=1, wide=64, steps=8),
+        _Block(run=8, groups=4, high=1, wide=64, steps=8),
     ),
     3: (
         _Block(run=12, groups=1, high=16, wide=32, steps=2),
         _Block(run=8, groups=1, high=16, wide=32, steps=2),
+        _Block(run=8, groups=1, high=12, wide=32, steps=2),
     ),
 }
 
@@ -169,7 +174,7 @@ class WalkingStep(Step):
 
     def _in_launches(self, walks: range) -> list[range]:
         """Divide a sequence of walks among launches."""
-        steps = _BLOCKS[len(self.size)][0].steps  # that of all
+        steps = _BLOCKS[len(self.size)][0].steps
         return [walks[n : n + steps] for n in range(0, len(walks), steps)]
 
     def _pair(self, n: int) -> list[int]:
