@@ -250,6 +250,11 @@ def test_masks_and_many_long_blurs(gpu: EmulatedGpu) -> None:
         check_masked(wide, given, MASKS["random"], gpu, tolerance)
 
 
+def test_nothing_flows_on_masks(gpu: EmulatedGpu) -> None:
+    still = evolution(term(flux=(0.0, 0.0, 0.0)), scales=(0.5, 0.8, 1.7), pull=0.1)
+    check_masked(still, image(2, *MASKED_SHAPE), MASKS["random"], gpu, 0.0)
+
+
 def test_masks_on_a_gpu_with_little_memory_for_blocks(kernels: Path) -> None:
     gpu = EmulatedGpu(kernels, shared=48 * 1024)
     check_masked(CASES["trace"], image(1, *MASKED_SHAPE), MASKS["random"], gpu, 1e-10)
