@@ -24,6 +24,7 @@ from integrodiff.engines import ENGINES, get_engine
 from integrodiff.engines.cuda import has_kernels
 from integrodiff.engines.cuda.kernels import short_kernels
 from integrodiff.engines.cuda.process import CudaProcess
+from integrodiff.engines.cuda.stages import StagedCudaProcess
 from integrodiff.stages import (
     Coupling,
     Evolution,
@@ -164,6 +165,130 @@ def test_more_taps_than_there_are_numbers_for(gpu: EmulatedGpu) -> None:
     assert found == pytest.approx(reference(given, wide), abs=1e-10)
 
 
+MASKED_SHAPE = (35, 41)
+_WITHIN = np.indices(MASKED_SHAPE)
+MASKS = {
+    "random": np.random.default_rng(3).random(MASKED_SHAPE) < 0.8,
+    # Far from it the fluxes of higher orders are as without a mask.
+    "corner": ~((_WITHIN[0] < 4) & (_WITHIN[1] < 6)),
+    "islands": (_WITHIN[0] % 3 == 1) & (_WITHIN[1] % 2 == 0) | (_WITHIN[0] > 20),
+    "stripes": _WITHIN[1] % 7 != 3,
+    "all": np.ones(MASKED_SHAPE, np.bool_),
+    "none": np.zeros(MASKED_SHAPE, np.bool_),
+}
+
+
+def with_invalid(given: Image, mask: NDArray[np.bool_]) -> Image:
+    """Put what must not count into the invalid pixels."""
+    found = given.copy()
+    found[..., ~mask] = np.resize([np.nan, np.inf, -1e30], np.count_nonzero(~mask))
+    return found
+
+
+def check_masked(
+    process: Evolution,
+    given: Image,
+    mask: NDArray[np.bool_],
+    gpu: EmulatedGpu,
+    tolerance: float,
+    levels: Image | None = None,
+) -> None:
+    image = with_invalid(given, mask)
+    found = run(CudaProcess(process, mask=mask, relative_noise=levels), image, gpu)
+    expected = reference(image, process, mask=mask, relative_noise=levels)
+    np.testing.assert_array_equal(found[..., ~mask], image[..., ~mask])
+    assert found.dtype == given.dtype
+    assert found[..., mask] == pytest.approx(expected[..., mask], abs=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", some(MASKS, "corner", "islands"))
+def test_masks(case: str, kind: str, gpu: EmulatedGpu) -> None:
+    check_masked(CASES[case], image(2, 1, *MASKED_SHAPE), MASKS[kind], gpu, 1e-10)
+    walks = {"walk_there", "walk_back"}
+    assert walks <= set(gpu.launched)
+    assert not {"scale_space", "gather"} & set(gpu.launched)
+
+
+@pytest.mark.parametrize("case", some(CASES, "integration"))
+@pytest.mark.parametrize("kind", some(MASKS, "random"))
+def test_masks_in_single_precision_with_channels_and_noise_that_varies(
+    case: str, kind: str, gpu: EmulatedGpu
+) -> None:
+    mask = MASKS[kind]
+    levels = np.where(mask, np.linspace(0.4, 2.0, mask.size).reshape(mask.shape), np.nan)
+    given = image(1, 2, *MASKED_SHAPE).astype(np.float32)
+    check_masked(CASES[case], given, mask, gpu, 1e-3, levels)
+
+
+@pytest.mark.parametrize("case", some(CASES, "two orders"))
+@pytest.mark.parametrize("size", [(1, 9), (9, 1), (1, 1), (130, 3)])
+def test_masks_of_narrow_images(case: str, size: tuple[int, int], gpu: EmulatedGpu) -> None:
+    mask = np.arange(size[0] * size[1]).reshape(size) % 5 != 2
+    check_masked(CASES[case], image(3, *size), mask, gpu, 1e-10)
+
+
+@pytest.mark.parametrize("more", [{}, {"integration": 1.3}, {"kind": "trace"}])
+@pytest.mark.parametrize("dtype", some([np.float32, np.float64], np.float32))
+def test_masks_of_volumes(more: dict[str, Any], dtype: Any, gpu: EmulatedGpu) -> None:
+    shapes: list[tuple[int, ...]] = [(2, 1, 7, 11, 35), (1, 2, 13, 3, 5), (1, 1, 1, 4)]
+    for shape in shapes:
+        mask = np.random.default_rng(5).random(shape[-3:]) < 0.8
+        levels = np.linspace(0.4, 2.0, mask.size).reshape(mask.shape)
+        tolerance = 1e-3 if dtype == np.float32 else 1e-10
+        given = image(*shape).astype(dtype)
+        check_masked(volume(**more), given, mask, gpu, tolerance, levels)
+
+
+def test_masks_and_many_long_blurs(gpu: EmulatedGpu) -> None:
+    count = 12
+    scales = tuple(2.0 + 0.2 * n for n in range(count))
+    many = term(contrasts=(9.0,) * count, flux=(0.1,) * count, coupling=(0.1,) * count)
+    wide = evolution(many, scales=scales, steps=1)
+    for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 1e-3)):
+        given: Image = np.asarray(image(1, *MASKED_SHAPE), dtype)
+        check_masked(wide, given, MASKS["random"], gpu, tolerance)
+
+
+def test_nothing_flows_on_masks(gpu: EmulatedGpu) -> None:
+    still = evolution(term(flux=(0.0, 0.0, 0.0)), scales=(0.5, 0.8, 1.7), pull=0.1)
+    check_masked(still, image(2, *MASKED_SHAPE), MASKS["random"], gpu, 0.0)
+
+
+def test_masks_on_a_gpu_with_little_memory_for_blocks(kernels: Path) -> None:
+    gpu = EmulatedGpu(kernels, shared=48 * 1024)
+    check_masked(CASES["trace"], image(1, *MASKED_SHAPE), MASKS["random"], gpu, 1e-10)
+    mask = np.random.default_rng(5).random((7, 11, 35)) < 0.8
+    check_masked(volume(), image(1, 7, 11, 35), mask, gpu, 1e-10)
+    tiny = EmulatedGpu(kernels, shared=1024)
+    with pytest.raises(ValueError, match="bytes of shared memory"):
+        check_masked(CASES["trace"], image(1, *MASKED_SHAPE), MASKS["random"], tiny, 1e-10)
+
+
+def test_masks_of_batches_in_parts_and_steps_in_parts(
+    gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, mask = image(5, 1, *MASKED_SHAPE), MASKS["random"]
+    process = CudaProcess(CASES["integration"], mask=mask)
+    whole = run(process, given, gpu)
+    monkeypatch.setattr("integrodiff.engines.cuda.process.PIXELS_AT_ONCE", 2 * mask.size)
+    state = process.start_on(with_invalid(given, mask), gpu)
+    while state.step < state.steps:
+        state.advance(1)
+    assert np.array_equal(state.image()[..., mask], whole[..., mask])
+
+
+@pytest.mark.parametrize("case", some([*CASES, "volume"], "two orders", "volume"))
+def test_tasks_of_a_phase_do_not_depend_on_each_other_on_masks(case: str, kernels: Path) -> None:
+    is_volume = case == "volume"
+    evolved = volume() if is_volume else CASES[case]
+    shape = (1, 2, 5, 14, 35) if is_volume else (1, 2, *MASKED_SHAPE)
+    mask = np.random.default_rng(5).random(shape[2:]) < 0.8
+    process, given = CudaProcess(evolved, mask=mask), image(*shape).astype(np.float32)
+    forwards = run(process, given, EmulatedGpu(kernels))
+    assert np.array_equal(run(process, given, EmulatedGpu(kernels, backwards=True)), forwards)
+
+
 @pytest.mark.parametrize("case", some(["tensor", "two orders", "high orders"], "two orders"))
 def test_tasks_of_a_phase_do_not_depend_on_each_other(case: str, kernels: Path) -> None:
     given = image(1, 2, 35, 41)
@@ -194,7 +319,7 @@ def test_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
         check=False,
     )
     assert checked.returncode == 0, checked.stderr[-3000:]
-    assert int(checked.stdout.split()[0]) >= 60
+    assert int(checked.stdout.split()[0]) >= 130
 
 
 def volume(**more: Any) -> Evolution:
@@ -266,6 +391,10 @@ def test_what_there_are_kernels_for() -> None:
     assert not has_kernels(evolution(many, scales=tuple(float(n) for n in range(17))))
     assert all(map(has_kernels, CASES.values()))
     assert has_kernels(volume())
+    mask, cuda = MASKS["random"], ENGINES["cuda"]
+    assert isinstance(cuda.prepare(CASES["tensor"], mask=mask), CudaProcess)
+    assert isinstance(cuda.prepare(volume(), mask=np.ones((3, 3, 3), np.bool_)), CudaProcess)
+    assert isinstance(cuda.prepare(evolution(other), mask=mask), StagedCudaProcess)
 
 
 @pytest.mark.skipif(ENGINES["cuda"].unavailable() is None, reason="there is a GPU")

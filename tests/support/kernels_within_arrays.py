@@ -51,7 +51,8 @@ def main() -> None:
     for process, sizes in ((flat, SIZES), (deep, [(5, 9, 35)])):
         for size in sizes:
             image = rng.normal(99, 20, (1, *size)).astype(np.float32)
-            CudaProcess(process).start_on(image, gpu).advance()
+            for mask in (None, rng.random(size) < 0.9):
+                CudaProcess(process, mask=mask).start_on(image, gpu).advance()
     sys.stdout.write(f"{len(gpu.launched)} kernels\n")
 
 

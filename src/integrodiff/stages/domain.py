@@ -88,9 +88,9 @@ class Domain:
         else:
             self.distances = distances_on_device(mask, farthest)
         self._edges = {
-            axis: self._field(slice_along(mask, axis, 1, None) & slice_along(mask, axis, None, -1))
-            / (walk_rate(spacing) * distance**2)
-            for axis, distance in zip(range(-mask.ndim, 0), spacing, strict=True)
+            axis: weight
+            * self._field(slice_along(mask, axis, 1, None) & slice_along(mask, axis, None, -1))
+            for axis, weight in zip(range(-mask.ndim, 0), edge_weights(spacing), strict=True)
         }
         self._valid: dict[tuple[DerivativeOperator, int], Parts] = {}
         self._shares: dict[tuple[DerivativeOperator, float], Array] = {}
@@ -128,6 +128,15 @@ class Domain:
                 pad_with_zero(step, axis, before=0) - pad_with_zero(step, axis, after=0)
             )
         return result
+
+    def staying(self) -> Array:
+        """Return the diagonal of Y: the share of each value that a walk leaves where it is."""
+        leaving: Array = 0
+        for axis, edges in self._edges.items():
+            leaving = leaving + (
+                pad_with_zero(edges, axis, before=0) + pad_with_zero(edges, axis, after=0)
+            )
+        return 1 - leaving
 
     def known(self, operator: DerivativeOperator, parts: Parts) -> Parts:
         """Return the parts that touch valid pixels alone, and zero for the others."""
@@ -211,6 +220,11 @@ def walk_taps(scale: float, tolerance: float, spacing: Sequence[float] = FLAT) -
     width = (walk_rate(spacing) / 2) ** 0.5 * scale
     first, *others = discrete_gaussian(width, tolerance)
     return [first, *(2 * tap for tap in others)]
+
+
+def edge_weights(spacing: Sequence[float]) -> tuple[float, ...]:
+    """Return the part of a difference that goes along an edge in a walk, for edges of each axis."""
+    return tuple(1 / (walk_rate(spacing) * distance**2) for distance in spacing)
 
 
 def flux_reach(operator: DerivativeOperator, scale: Scalar) -> int:

@@ -48,15 +48,19 @@ class CudaEngine(Engine):
     ) -> Process:
         """Compute kernels; they are compiled with the first image, once for each GPU.
 
-        Masks, the nonnegativity scheme and very many scales run as stages on the GPU.
+        The nonnegativity scheme and very many scales run as stages on the GPU.
         """
         from integrodiff.engines.cuda.process import CudaProcess
         from integrodiff.engines.cuda.stages import StagedCudaProcess
 
-        if mask is not None or not has_kernels(evolution):
+        if not has_kernels(evolution):
             return StagedCudaProcess(evolution, relative_noise, mask)
         return CudaProcess(
-            evolution, exact=exact, relative_noise=relative_noise, noise_span=noise_span
+            evolution,
+            exact=exact,
+            relative_noise=relative_noise,
+            noise_span=noise_span,
+            mask=mask,
         )
 
 

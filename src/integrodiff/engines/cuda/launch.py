@@ -30,8 +30,8 @@ def arguments_type(precision: str) -> np.dtype[Any]:
     """Return the layout of ``Arguments`` in ``kernels/block.cuh``, of numbers of some dtype."""
     fields: list[Any] = [
         ("input", np.uint64, PLANES),
-        ("output", np.uint64, PLANES),
-        ("extra", np.uint64, 4),
+        ("output", np.uint64, PLANES + 2),
+        ("extra", np.uint64, 6),
         ("inner", np.int64),
         ("lines", np.int64),
         ("depth", np.int32),

@@ -8,17 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from integrodiff.engines.base import Process, State
+from integrodiff.engines.base import Process, State, known_noise
 from integrodiff.engines.cuda.arrays import enough_memory, on_device
 from integrodiff.engines.cuda.kernels import Kernels, exact_kernels, short_kernels
 from integrodiff.engines.cuda.launch import Device
-from integrodiff.engines.cuda.steps import ImageStep, Memory, VolumeStep
+from integrodiff.engines.cuda.steps import ImageStep, Memory, Step, VolumeStep
+from integrodiff.engines.cuda.walks import MaskedImageStep, MaskedVolumeStep
+from integrodiff.engines.masked import Masked
 from integrodiff.engines.shortcuts import SAME_EVERYWHERE, Span
-from integrodiff.stages import Evolution, sensitivity
+from integrodiff.stages import Evolution, sensitivity, stable_on_masks
 from integrodiff.stages._arrays import Array, namespace, plain
 
 PIXELS_AT_ONCE = 2**22
 """Pixels of a batch that take their steps together; working memory is for these alone."""
+
+_STEPS: dict[tuple[int, bool], type[Step]] = {
+    (2, False): ImageStep,
+    (2, True): MaskedImageStep,
+    (3, False): VolumeStep,
+    (3, True): MaskedVolumeStep,
+}
+"""By the number of dimensions, and whether there is a mask."""
 
 
 class CudaProcess(Process):
@@ -30,8 +40,8 @@ class CudaProcess(Process):
         The process.
     exact : bool
         Take kernels up to rounding, and all scales.
-    relative_noise, noise_span : optional
-        As in :meth:`.Engine.prepare`.
+    relative_noise, noise_span, mask : optional
+        As in :meth:`.Engine.prepare`. With a mask no shortcuts are taken.
     """
 
     def __init__(
@@ -41,13 +51,21 @@ class CudaProcess(Process):
         exact: bool = False,
         relative_noise: Array | None = None,
         noise_span: Span | None = None,
+        mask: Array | None = None,
     ) -> None:
-        span = SAME_EVERYWHERE
-        if relative_noise is not None:
-            span = noise_span or (float(relative_noise.min()), float(relative_noise.max()))
-        self._short = None if exact else short_kernels(evolution, span)
+        self._short = None
+        if mask is not None:
+            evolution = stable_on_masks(evolution)
+        elif not exact:
+            span = SAME_EVERYWHERE
+            if relative_noise is not None:
+                span = noise_span or (float(relative_noise.min()), float(relative_noise.max()))
+            self._short = short_kernels(evolution, span)
         super().__init__(evolution if self._short is None else self._short.evolution)
-        self._relative_noise = relative_noise
+        self._relative_noise = None
+        if relative_noise is not None:
+            self._relative_noise = known_noise(relative_noise, mask)
+        self._mask = mask
 
     def kernels(self, precision: type[np.floating[Any]]) -> Kernels:
         """Return the kernels for a precision."""
@@ -67,7 +85,7 @@ class CudaProcess(Process):
 
         ``back`` makes what :meth:`State.image` returns of the image there; by default it is a copy.
         """
-        return CudaState(self, image, device, self._relative_noise, back)
+        return CudaState(self, image, device, self._relative_noise, self._mask, back)
 
 
 class CudaState(State):
@@ -79,18 +97,23 @@ class CudaState(State):
         image: Array,
         device: Device,
         relative_noise: Array | None,
+        mask: Array | None,
         back: Callable[[Array], Array] | None,
     ) -> None:
         evolution = process.evolution
         super().__init__(evolution.steps)
         xp = namespace(image)
-        self._xp, self._back, self._given_shape = xp, back, image.shape
+        self._xp, self._back, self._given = xp, back, image
         axes = 1 + evolution.dimensions
         batch, self._one = math.prod(image.shape[:-axes]), image.shape[-axes:]
         # A copy with rows one after the other, however the image lies in memory.
         shape = (batch, *self._one)
         with enough_memory():
             self._image = xp.empty(shape, dtype=image.dtype, device=image.device)
+        self._masked = None
+        if mask is not None:
+            self._masked = Masked(mask, image, evolution)
+            image = self._masked.cleared(image)
         self._image[...] = xp.reshape(image, shape)
         precision = np.float32 if image.dtype == xp.float32 else np.float64
         self._memory = Memory(device, self._image, precision)
@@ -107,8 +130,12 @@ class CudaState(State):
 
     def image(self) -> Array:
         """Return a copy of the image as it is now, where it was given."""
-        found = self._xp.reshape(self._image, self._given_shape)
-        return self._xp.asarray(found, copy=True) if self._back is None else self._back(found)
+        found = self._xp.reshape(self._image, self._given.shape)
+        if self._masked is not None:
+            found = self._masked.restored(found, self._given)
+        elif self._back is None:
+            found = self._xp.asarray(found, copy=True)
+        return found if self._back is None else self._back(found)
 
     def _advance(self, count: int) -> None:
         if 0 in self._image.shape:
@@ -127,7 +154,7 @@ class CudaState(State):
             step = 0
         found = self._compiled.get((step, first))
         if found is None:
-            kind = VolumeStep if evolution.dimensions == 3 else ImageStep
+            kind = _STEPS[evolution.dimensions, self._masked is not None]
             part = slice(first, first + self._at_once)
             original = None if self._original is None else self._original[part, ...]
             made = kind(
@@ -137,6 +164,7 @@ class CudaState(State):
                 self._image[part, ...],
                 original,
                 self._local,
+                None if self._masked is None else self._masked.domain,
                 self._at_once,
             )
             found = [self._memory.device.compiled(launch) for launch in made.launches()]

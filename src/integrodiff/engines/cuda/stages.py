@@ -1,4 +1,4 @@
-"""Stages on GPU arrays for what has no fused kernel, such as masks and the nonnegativity scheme."""
+"""Stages on GPU arrays for what has no fused kernel: the nonnegativity scheme, and many scales."""
 
 from __future__ import annotations
 

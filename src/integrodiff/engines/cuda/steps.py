@@ -11,16 +11,17 @@ In images::
 Without an integration scale ``flows`` computes J itself, so a step of order one is three kernels.
 Unlike in the engine ``native`` every scale is made from the image itself, at full resolution: a
 tile then needs a margin of one kernel only, and arithmetic is cheap on a GPU. In volumes, and for
-kernels that are too long for a tile, blurs go along one axis after the other.
+kernels that are too long for a tile, blurs go along one axis after the other. Blurs of images with
+invalid pixels are in :mod:`.walks`.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,13 +29,9 @@ from integrodiff.engines.cuda.arrays import enough_memory
 from integrodiff.engines.cuda.kernels import NO_BLUR, AxisTaps, Kernels, is_blur
 from integrodiff.engines.cuda.launch import NUMBERS, PLANES, Device, Launch, arguments
 from integrodiff.engines.shortcuts import Taps
-from integrodiff.stages import (
-    HaarGradient,
-    Sensitivity,
-    Term,
-    VolumeGradient,
-)
+from integrodiff.stages import Domain, HaarGradient, Sensitivity, Term, VolumeGradient
 from integrodiff.stages._arrays import Array, namespace, plain
+from integrodiff.stages.domain import flux_reach
 from integrodiff.stages.haar_volume import triple_weight
 from integrodiff.stages.structure_tensor import SIGNS, SymmetricTensor, VolumeTensor
 
@@ -48,7 +45,7 @@ _ON_TILES = ("scales.cuh", "fields.cuh")
 _TILES = {np.float32: 64, np.float64: 32}
 
 # As in kernels/gates.cuh, kernels/volume.cuh and kernels/scales.cuh.
-_MIX, _TWIST, _COUPLING, _FLUX, _RATE = 0, 1, 16, 32, 48
+_MIX, _TWIST, _COUPLING, _FLUX, _RATE, _CLEAR = 0, 1, 16, 32, 48, 64
 _TRIPLE, _SPACING, _UNITS, _SHARES = 2, 4, 7, 10
 _IN_FLUX, _ADDED = 1, 2
 _FIRST_TAP = 2
@@ -67,6 +64,9 @@ _SIGNS = {
     2: tuple(SIGNS[name][-2:] for name in SymmetricTensor._fields),
     3: tuple(SIGNS[name] for name in VolumeTensor._fields),
 }
+
+
+_Choice = TypeVar("_Choice")
 
 
 class Memory:
@@ -134,6 +134,8 @@ class Step(ABC):
         The images, which are changed in place, and the input where there is a fidelity weight.
     local : Sensitivity, optional
         For noise that varies over the image.
+    domain : Domain, optional
+        For images with invalid pixels.
     at_once : int
         Number of images that memory is taken for.
     """
@@ -146,10 +148,12 @@ class Step(ABC):
         image: Array,
         original: Array | None,
         local: Sensitivity | None,
+        domain: Domain | None,
         at_once: int,
     ) -> None:
         evolution = kernels.evolution
-        self.memory, self.kernels, self.local = memory, kernels, local
+        self.memory, self.kernels = memory, kernels
+        self.local, self.domain = local, domain
         self.terms = evolution.terms(step)
         self.integrations = kernels.integrations[0 if len(kernels.integrations) == 1 else step]
         self.tau, self.pull = plain(evolution.tau), plain(evolution.pull_at(step))
@@ -195,6 +199,11 @@ class Step(ABC):
     def gather(self, flows: dict[int, int]) -> None:
         """Add the flows of all scales, each smoothed at its scale, to the image."""
 
+    @property
+    def masked(self) -> dict[str, object]:
+        """What tells kernels whether there are invalid pixels."""
+        return {"MASKED": int(self.domain is not None)}
+
     def launch(
         self,
         source: str,
@@ -233,6 +242,11 @@ class Step(ABC):
                 for contrast in term.diffusivity.contrasts
             ],
         }
+        if self.domain is not None:
+            numbers[_CLEAR] = [
+                operator.radius + flux_reach(operator, scale)
+                for scale in self.kernels.evolution.scales
+            ]
         return {
             # Scales that are not used are read all the same, with the weight zero.
             "input": [smoothed.get(i, self.image) for i in range(len(flags))],
@@ -245,21 +259,38 @@ class Step(ABC):
     def block(self, order: int) -> tuple[tuple[int, ...], int]:
         """Return the size of the blocks that compute flows, and how many numbers these share."""
         blocks = _BLOCKS[len(self.size)]
-        for block in blocks:
-            shared = _shared_of_flows(order, block, len(self.kernels.blurs))
+        scales = len(self.kernels.blurs)
+        return self.first_that_fits(
+            (block, _shared_of_flows(order, block, scales)) for block in blocks
+        )
+
+    def first_that_fits(self, choices: Iterable[tuple[_Choice, int]]) -> tuple[_Choice, int]:
+        """Return the first choice whose blocks share no more numbers than the GPU lets them."""
+        shared = 0
+        for choice, shared in choices:
             if shared * self.memory.itemsize <= self.memory.device.shared_bytes():
-                return block, shared
+                return choice, shared
         raise ValueError(
             f"blocks of the GPU have {self.memory.device.shared_bytes()} bytes of shared memory, "
             f"fewer than the {shared * self.memory.itemsize} that are needed"
         )
 
-    def local_at(self, term: Term) -> int:
-        """Return where the factors of the structure tensor are, if there are any."""
-        if self.local is None:
-            return 0
-        grid = term.derivatives.grid
-        return self.memory.moved(("local", grid), self.local.at(grid))
+    def known_at(self, term: Term, fields: Sequence[int] = ()) -> list[int]:
+        """Return what the kernels of a term know of places, as kernels/gates.cuh has it.
+
+        That is where the factors of the structure tensor are, ``fields``, distances and shares.
+        """
+        local = distances = share = 0
+        operator, scale = term.derivatives, term.coupling.integration_scale
+        if self.local is not None:
+            local = self.memory.moved(("local", operator.grid), self.local.at(operator.grid))
+        if self.domain is not None:
+            found = self.domain.distances.at(operator.grid)
+            distances = self.memory.moved(("distances", operator.grid), found)
+            if plain(scale):
+                inverse = 1 / self.domain.share_of_known(operator, scale)
+                share = self.memory.moved(("share", operator, plain(scale)), inverse)
+        return [local, *fields, *[0] * (3 - len(fields)), distances, share]
 
     def flow_outputs(self, term: Term, flows: dict[int, int]) -> list[int]:
         """Return where the flows of a term go."""
@@ -370,7 +401,7 @@ class ImageStep(Step):
         source = "first_order.cuh" if order == 1 else "higher_order.cuh"
         tensor = term.coupling.kind == "tensor"
         common = self.term_arguments(term, smoothed, flows)
-        scales, local = len(self.kernels.blurs), self.local_at(term)
+        scales = len(self.kernels.blurs)
         on_cells = int(term.derivatives.grid == "cells")
         rows, columns = (n + on_cells for n in self.size)
         is_given = order > 1 or is_blur(integration)
@@ -381,11 +412,13 @@ class ImageStep(Step):
             "GIVEN": int(is_given),
             "JOINT": int(self.channels > 1),
             "ADDS": int(any(flag & _ADDED for flag in common["flags"])),
+            **self.masked,
         }
         if order == 1:
             defines |= {"WARPS": _WARPS, "BLOCK_ROWS": _WARP_ROWS, "THREADS": 32 * _WARPS}
-            cells = (_WARPS * _WARP_ROWS, 32)
-            pixels, shared = (cells[0], _STRIP), 0
+            cells: tuple[int, ...] = (_WARPS * _WARP_ROWS, 32)
+            pixels: tuple[int, ...] = (cells[0], _STRIP)
+            shared = 0
         else:
             pixels, shared = self.block(order)
             cells = pixels
@@ -401,14 +434,14 @@ class ImageStep(Step):
             entries = range(3 if tensor else 1)
             fields = [self.memory.space(("field", n), shape) for n in entries]
             grid = (-(-columns // cells[1]), -(-rows // cells[0]), self.images)
-            more = {"output": fields, "extra": [local]}
+            more = {"output": fields, "extra": self.known_at(term)}
             self.launch(source, "structure", grid, 0, defines, **common, **more)
             if is_blur(integration):
                 fields = self._integrated(fields, integration, on_cells)
         outputs = self.flow_outputs(term, flows)
         height, width = self.size
         grid = (-(-width // pixels[1]), -(-height // pixels[0]), self.images)
-        more = {"output": outputs, "extra": [local, *fields]}
+        more = {"output": outputs, "extra": self.known_at(term, fields)}
         self.launch(source, "flows", grid, shared, defines, **common, **more)
 
     def _integrated(self, fields: Sequence[int], axes: AxisTaps, on_cells: int) -> list[int]:
@@ -528,16 +561,16 @@ class VolumeStep(Step):
             _UNITS: list(operator.units or operator.spacing),
             _SHARES: list(operator.twists),
         }
-        scales, local = len(self.kernels.blurs), self.local_at(term)
+        scales, known = len(self.kernels.blurs), self.known_at(term)
         cells = tuple(n + 1 for n in self.size)
         block, shared = self.block(1)
-        defines = _volume_block(block)
+        defines = {**_volume_block(block), **self.masked}
         fields: list[int] = []
         if is_blur(integration):
             shape = (self.at_once, *cells)
             fields = [self.memory.space(("field", n), shape) for n in range(6 if tensor else 1)]
             deep, high, wide = (-(-n // (b + 1)) for n, b in zip(cells, block, strict=True))
-            more = {"output": fields, "extra": [local], "count": [scales, tensor, 0, deep]}
+            more = {"output": fields, "extra": known, "count": [scales, tensor, 0, deep]}
             grid = (wide, high, deep * self.images)
             self.launch("volume.cuh", "structure", grid, 0, defines, **common, **more)
             for field, signs in zip(fields, _SIGNS[3], strict=False):
@@ -549,7 +582,7 @@ class VolumeStep(Step):
         deep, high, wide = (-(-n // b) for n, b in zip(self.size, block, strict=True))
         more = {
             "output": outputs,
-            "extra": [local],
+            "extra": known,
             "count": [scales, tensor, bool(fields), deep],
         }
         grid = (wide, high, deep * self.images)
@@ -566,7 +599,7 @@ class VolumeStep(Step):
             "update",
             (-(-count // (4 * _THREADS)), 1, 1),
             0,
-            _volume_block(self.block(1)[0]),
+            {**_volume_block(self.block(1)[0]), **self.masked},
             input=[total],
             output=[self.image],
             extra=[self.original],

@@ -18,8 +18,8 @@ constexpr int NUMBERS = 512;
 
 struct Arguments {
   const real* input[PLANES];
-  real* output[PLANES];
-  const real* extra[4];
+  real* output[PLANES + 2];
+  const real* extra[6];
   long long inner;      // distance of neighbours along the axis of a blur
   long long lines;      // number of lines that are smoothed, or of values
   int depth, height, width;

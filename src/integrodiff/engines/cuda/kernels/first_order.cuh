@@ -4,7 +4,7 @@
 // extra[3] in place of being computed here; JOINT: whether there are several channels; ADDS: whether
 // some flow is added to that of another term.
 // input: the smoothed images of all scales; flags: whether a scale has a flow, and whether that is
-// added to what is there. extra[0]: inverse relative noise variances at the cells, or null.
+// added to what is there. extra: see gates.cuh.
 #include "gates.cuh"
 
 // A warp goes down STRIP columns of pixels, whose cells are one column more, BLOCK_ROWS rows far. The
@@ -56,6 +56,10 @@ INLINE void read_cell(const Arguments& args, long long first, int y, const Colum
   above = below;
 }
 
+INLINE long long place_of_cell(const Arguments& args, int image, int y, int x) {
+  return (static_cast<long long>(image) * (args.height + 1) + y) * (args.width + 1) + x;
+}
+
 struct Tensor {
   real xx, xy, yy;
 };
@@ -74,7 +78,6 @@ INLINE void add_structure(const Arguments& args, const Haar (&part)[COUNT], Tens
 // `first` on.
 INLINE Tensor structure_of_cell(const Arguments& args, long long first, int y, const Column& at, const Haar (&part)[COUNT]) {
   Tensor sum{0, 0, 0};
-  real factor = 1;
   if constexpr (JOINT) {
     const long long size = static_cast<long long>(args.height) * args.width;
 #pragma unroll 1
@@ -85,11 +88,10 @@ INLINE Tensor structure_of_cell(const Arguments& args, long long first, int y, c
       read_cell(args, first + c * size, y, at, above, each);
       add_structure(args, each, sum);
     }
-    factor = real(1) / args.channels;
   } else {
     add_structure(args, part, sum);
   }
-  if (args.extra[0]) factor *= fetch(args.extra[0] + static_cast<long long>(y) * (args.width + 1) + at.cell);
+  const real factor = factor_of_structure(args, place_of_cell(args, 0, y, at.cell), 0, JOINT ? args.channels : 1);
   return {factor * sum.xx, factor * sum.xy, factor * sum.yy};
 }
 
@@ -108,7 +110,7 @@ KERNEL(structure) {
       for (int y = top; y < end; ++y) {
         if (!JOINT) read_cell(args, first, y, at, above, part);
         const Tensor found = structure_of_cell(args, first, y, at, part);
-        const long long place = (static_cast<long long>(BLOCK_Z) * (height + 1) + y) * (width + 1) + x;
+        const long long place = place_of_cell(args, BLOCK_Z, y, x);
         if (x > width) continue;
         if (TENSOR) {
           args.output[0][place] = found.xx;
@@ -129,11 +131,13 @@ struct Given {
 
 INLINE void flows_of_cell(const Arguments& args, int image, int y, const Column& at, const Haar (&part)[COUNT], Given& upper, Given& lower) {
   const int height = args.height, width = args.width;
+  const long long place_in_image = place_of_cell(args, 0, y, at.cell);
   Tensor found;
   if constexpr (GIVEN) {
-    const long long place = (static_cast<long long>(image) * (height + 1) + y) * (width + 1) + at.cell;
-    found = {fetch(args.extra[1] + place), 0, 0};
-    if (TENSOR) found = {found.xx, fetch(args.extra[2] + place), fetch(args.extra[3] + place)};
+    const long long place = place_of_cell(args, image, y, at.cell);
+    const real factor = factor_of_smoothed(args, place_in_image);
+    found = {factor * fetch(args.extra[1] + place), 0, 0};
+    if (TENSOR) found = {found.xx, factor * fetch(args.extra[2] + place), factor * fetch(args.extra[3] + place)};
   } else {
     const long long first = static_cast<long long>(image) * args.channels * height * width;
     found = structure_of_cell(args, first, y, at, part);
@@ -141,11 +145,12 @@ INLINE void flows_of_cell(const Arguments& args, int image, int y, const Column&
   }
   // Odd across both borders, and so zero on them.
   if (y == 0 || at.cell == 0 || y == height || at.cell == width) found.xy = 0;
+  const real distance = distance_at(args, place_in_image);
   const Eigen eigen = TENSOR ? eigen_of(found.xx, found.xy, found.yy, args.numbers[MIX]) : eigen_of_energy(found.xx);
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     if (!(args.flags[i] & IN_FLUX)) continue;
-    const Gate gate = gate_of(eigen, args.numbers[FLUX + i], args.numbers[RATE + i]);
+    const Gate gate = gate_of(eigen, weight_of_flux(args, i, distance), args.numbers[RATE + i]);
     const real along = gate.xx * part[i].x + gate.xy * part[i].y;
     const real across = gate.xy * part[i].x + gate.yy * part[i].y;
     const real turned = (gate.xx + gate.yy - 2 * fabs(gate.xy)) * (args.numbers[TWIST] * part[i].twist);

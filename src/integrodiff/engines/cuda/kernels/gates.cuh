@@ -4,8 +4,36 @@
 
 // Where the arguments of terms are: numbers of all scales from these on. Rates are those of powers
 // of two, -1 / (2 lambda^2 log 2).
-constexpr int MIX = 0, TWIST = 1, COUPLING = 16, FLUX = 32, RATE = 48;
+constexpr int MIX = 0, TWIST = 1, COUPLING = 16, FLUX = 32, RATE = 48, CLEAR = 64;
 constexpr int IN_FLUX = 1, ADDED = 2;
+
+// What is known at places, which are cells or pixels, in extra: inverse relative noise variances, or
+// null; in MASKED images, how far the next invalid pixel is, and, where J is smoothed, the inverse
+// share of known places around each.
+constexpr int LOCAL = 0, DISTANCE = 4, SHARE = 5;
+
+// The factor of the sum over some channels of their structure. It is zero where the stencil, which
+// reaches that far, touches an invalid pixel.
+INLINE real factor_of_structure(const Arguments& args, long long place, int reach, int channels) {
+  if (MASKED && fetch(args.extra[DISTANCE] + place) <= reach) return 0;
+  const real mean = real(1) / channels;
+  return args.extra[LOCAL] ? mean * fetch(args.extra[LOCAL] + place) : mean;
+}
+
+// The factor of J that was smoothed together with the zeros of unknown places.
+INLINE real factor_of_smoothed(const Arguments& args, long long place) {
+  return MASKED && args.extra[SHARE] ? fetch(args.extra[SHARE] + place) : real(1);
+}
+
+// The weight of the flux of a scale at a place of some distance from invalid pixels, which switch the
+// flux off unless they are farther away than numbers[CLEAR + scale].
+INLINE real distance_at(const Arguments& args, long long place) {
+  return MASKED ? fetch(args.extra[DISTANCE] + place) : real(0);
+}
+
+INLINE real weight_of_flux(const Arguments& args, int scale, real distance) {
+  return MASKED && distance <= args.numbers[CLEAR + scale] ? real(0) : args.numbers[FLUX + scale];
+}
 
 // What the gates of all scales need of J: its smaller eigenvalue, how far the other one is, and
 // twice the angle of the eigenvector of the larger one. An energy has the distance zero.

@@ -1,6 +1,6 @@
 // Derivatives of order two to four (ORDER), on pixels or cells: their structure tensor or energy,
 // and the flows of all scales. Arguments as in first_order.cuh; the field always comes from
-// extra[1] to extra[3], and extra[0] is at the pixels for even orders. TENSOR is for order two.
+// extra[1] to extra[3], and places are pixels for even orders. TENSOR is for order two.
 #include "gates.cuh"
 
 #ifndef ORDER
@@ -11,6 +11,7 @@ constexpr int ON_CELLS = ORDER % 2;
 constexpr int PARTS = ORDER + 1;
 constexpr int LENGTH = ON_CELLS ? 4 : 5;       // of the longest stencil
 constexpr int REACH = 2;                       // values before the place of a stencil
+constexpr int RADIUS = (ORDER - ON_CELLS) / 2;  // how far it reaches from a pixel, or those of a cell
 // Values before and after those of a tile's pixels that its flow depends on.
 constexpr int BEFORE = ON_CELLS ? 1 : ORDER / 2;
 constexpr int AFTER = ON_CELLS ? 2 : ORDER / 2;
@@ -107,8 +108,7 @@ KERNEL(structure) {
             xx += weight * energy;
           }
         }
-      real factor = real(1) / args.channels;
-      if (args.extra[0]) factor *= fetch(args.extra[0] + static_cast<long long>(y) * columns + x);
+      const real factor = factor_of_structure(args, static_cast<long long>(y) * columns + x, RADIUS, args.channels);
       const long long place = (static_cast<long long>(BLOCK_Z) * rows + y) * columns + x;
       args.output[0][place] = factor * xx;
       if (TENSOR) {
@@ -131,16 +131,18 @@ KERNEL(flows) {
       const int y = reflected(row, rows, ON_CELLS), x = reflected(column, columns, ON_CELLS);
       const bool behind_row = is_mirrored(row, rows, ON_CELLS), behind_column = is_mirrored(column, columns, ON_CELLS);
       const Neighbours at = neighbours_of(y, x, args.height, args.width);
-      const long long place = (static_cast<long long>(BLOCK_Z) * rows + y) * columns + x;
+      const long long place_in_image = static_cast<long long>(y) * columns + x;
+      const long long place = static_cast<long long>(BLOCK_Z) * rows * columns + place_in_image;
+      const real factor = factor_of_smoothed(args, place_in_image), distance = distance_at(args, place_in_image);
       Eigen eigen;
       if constexpr (TENSOR)
-        eigen = eigen_of(fetch(args.extra[1] + place), fetch(args.extra[2] + place), fetch(args.extra[3] + place), args.numbers[MIX]);
+        eigen = eigen_of(factor * fetch(args.extra[1] + place), factor * fetch(args.extra[2] + place), factor * fetch(args.extra[3] + place), args.numbers[MIX]);
       else
-        eigen = eigen_of_energy(fetch(args.extra[1] + place));
+        eigen = eigen_of_energy(factor * fetch(args.extra[1] + place));
 #pragma unroll
       for (int i = 0; i < COUNT; ++i) {
         if (!(args.flags[i] & IN_FLUX)) continue;
-        const real weight = args.numbers[FLUX + i], rate = args.numbers[RATE + i];
+        const real weight = weight_of_flux(args, i, distance), rate = args.numbers[RATE + i];
         Parts found = derivatives(args.input[i] + first + c * size, at);
         if constexpr (TENSOR) {
           // A H A, where A is the root of the gate; the rate is half of that of A^2.

@@ -1,5 +1,5 @@
 // Order one on 2 x 2 x 2 cells of volumes: the structure tensor, the flows of all scales, and the
-// step itself. input, flags and extra[0] as in first_order.cuh. count: number of scales, whether J or
+// step itself. input, flags and extra as in first_order.cuh. count: number of scales, whether J or
 // its trace counts, whether it was computed before, and blocks across the slices. The entries of J, xx,
 // xy, xz, yy, yz and zz, then come from input[FIELD] on.
 #include "gates.cuh"
@@ -65,6 +65,10 @@ INLINE void add_outer(VolumeTensor& sum, real weight, real x, real y, real z) {
   sum.zz += weight * z * z;
 }
 
+INLINE long long place_of(const Arguments& args, int batch, const Cell& cell) {
+  return ((static_cast<long long>(batch) * (args.depth + 1) + cell.z) * (args.height + 1) + cell.y) * (args.width + 1) + cell.x;
+}
+
 INLINE VolumeTensor structure_of_cell(const Arguments& args, int batch, const Cell& cell) {
   const long long size = static_cast<long long>(args.depth) * args.height * args.width;
   const real per_z = 1 / args.numbers[UNITS], per_y = 1 / args.numbers[UNITS + 1], per_x = 1 / args.numbers[UNITS + 2];
@@ -82,13 +86,8 @@ INLINE VolumeTensor structure_of_cell(const Arguments& args, int batch, const Ce
       if (args.numbers[SHARES + 2] != 0) add_outer(sum, weight * args.numbers[SHARES + 2], 0, per_y * found.xy, per_z * found.xz);
     }
   }
-  real factor = real(1) / args.channels;
-  if (args.extra[0]) factor *= args.extra[0][(static_cast<long long>(cell.z) * (args.height + 1) + cell.y) * (args.width + 1) + cell.x];
+  const real factor = factor_of_structure(args, place_of(args, 0, cell), 0, args.channels);
   return {factor * sum.xx, factor * sum.xy, factor * sum.xz, factor * sum.yy, factor * sum.yz, factor * sum.zz};
-}
-
-INLINE long long place_of(const Arguments& args, int batch, const Cell& cell) {
-  return ((static_cast<long long>(batch) * (args.depth + 1) + cell.z) * (args.height + 1) + cell.y) * (args.width + 1) + cell.x;
 }
 
 KERNEL(structure) {
@@ -195,10 +194,11 @@ KERNEL(flows) {
       VolumeTensor found;
       if (args.count[2]) {
         const long long place = place_of(args, batch, cell);
-        found.xx = args.input[FIELD][place];
+        const real factor = factor_of_smoothed(args, place_of(args, 0, cell));
+        found.xx = factor * args.input[FIELD][place];
         if (args.count[1])
-          found = {found.xx, args.input[FIELD + 1][place], args.input[FIELD + 2][place],
-                   args.input[FIELD + 3][place], args.input[FIELD + 4][place], args.input[FIELD + 5][place]};
+          found = {found.xx, factor * args.input[FIELD + 1][place], factor * args.input[FIELD + 2][place],
+                   factor * args.input[FIELD + 3][place], factor * args.input[FIELD + 4][place], factor * args.input[FIELD + 5][place]};
       } else {
         found = structure_of_cell(args, batch, cell);
         if (!args.count[1]) found.xx += found.yy + found.zz;
@@ -219,13 +219,14 @@ KERNEL(flows) {
   const real dz = 1 / args.numbers[SPACING], dy = 1 / args.numbers[SPACING + 1], dx = 1 / args.numbers[SPACING + 2];
   for (int i = 0; i < args.count[0]; ++i) {
     if (!(args.flags[i] & IN_FLUX)) continue;
-    const real weight = args.numbers[FLUX + i] / 4, rate = args.numbers[RATE + i];
+    const real rate = args.numbers[RATE + i];
     for (int c = 0; c < args.channels; ++c) {
       const long long plane = (static_cast<long long>(batch) * args.channels + c) * size;
       const real* volume = args.input[i] + plane;
       FOR_EACH(task, CELLS) {
         const Cell cell = cell_of(task, front, top, left);
         if (is_inside(args, cell)) {
+          const real weight = weight_of_flux(args, i, distance_at(args, place_of(args, 0, cell))) / 4;
           const real first = power_of_two(rate * frames[task]);
           const real a = power_of_two(rate * frames[CELLS + task]) - first, b = power_of_two(rate * frames[2 * CELLS + task]) - first;
           const real ax = dx * frames[3 * CELLS + task], ay = dy * frames[4 * CELLS + task], az = dz * frames[5 * CELLS + task];
