@@ -30,6 +30,9 @@ def nvrtc() -> ctypes.CDLL | None:
     found = importlib.util.find_spec("nvidia")
     for folder in found.submodule_search_locations or () if found else ():
         for library in Path(folder).glob("cu*/lib/libnvrtc.so.*"):
+            # It looks for this one by name; older versions do not look beside themselves.
+            for part in library.parent.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(part))
             return ctypes.CDLL(str(library))
     return None
 
