@@ -80,6 +80,7 @@ def discrete_gaussian(scale: float, tolerance: float = 2.0**-53) -> tuple[float,
     return _normalised(taps[: radius + 1])
 
 
+@lru_cache(maxsize=256)
 def discrete_gaussian_of_radius(scale: float, radius: int) -> tuple[float, ...]:
     """Return one half of the discrete Gaussian, cut off at a radius.
 

@@ -44,9 +44,9 @@ MOST_SCALES = {2: PLANES, 3: PLANES - 6}
 
 # Radii that kernels on tiles are compiled for; shorter kernels are filled up with zeros.
 _RADII = (*range(33), 40, 48, 56)
+# Threads of a block on tiles: a small one has too few tasks for more.
 _THREADS, _THREADS_ON_TILES = 256, 768
 _ON_TILES = ("scales.cuh", "fields.cuh")
-# Sides of tiles: of numbers of four bytes, and of longer ones.
 _TILE, _SMALL_TILE = 64, 32
 
 # As in kernels/gates.cuh, kernels/volume.cuh and kernels/scales.cuh.
@@ -146,6 +146,11 @@ class Memory:
         """Bytes of a number."""
         return np.dtype(self.precision).itemsize * self.parts
 
+    @property
+    def tile(self) -> int:
+        """Side of the tiles that images are smoothed on."""
+        return _TILE if self.precision is np.float32 and self.parts <= 2 else _SMALL_TILE
+
 
 def whole_kernel(taps: Taps) -> list[float]:
     """Return both halves of a kernel with zeros around them, as a blur along an axis reads it."""
@@ -196,7 +201,7 @@ class Step(ABC):
         self.shape = (at_once * self.channels, *self.size)
         self.at_once = at_once
         self._launches: list[Launch] = []
-        self.tile = _TILE if memory.itemsize <= 4 else _SMALL_TILE
+        self.tile = memory.tile
         self.defines: dict[str, object] = {**memory.defines(), "TILE": self.tile}
 
     def launches(self) -> list[Launch]:
@@ -242,7 +247,8 @@ class Step(ABC):
         if taps:
             given["extra"] = [self.memory.taps(taps)]
         made = self.memory.arguments(**given)
-        threads = {"THREADS": _THREADS_ON_TILES if source in _ON_TILES else _THREADS}
+        on_large_tile = source in _ON_TILES and self.tile == _TILE
+        threads = {"THREADS": _THREADS_ON_TILES if on_large_tile else _THREADS}
         defines = {**self.defines, **threads, **(defines or {})}
         self._launches.append(Launch(source, kernel, defines, grid, made, shared, taps))
 
