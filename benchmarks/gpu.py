@@ -328,11 +328,14 @@ def linearisers(parameterisation: Parameterisation, images: CleanImages) -> dict
     from integrodiff.learning.compiled import CompiledLineariser
     from integrodiff.learning.cuda import CudaLineariser
 
-    def by_kernels(tangents: int) -> Callable[[], Lineariser]:
-        return lambda: CudaLineariser(parameterisation, images, tangents=tangents)
+    def by_kernels(tangents: int, tolerance: float | None = None) -> Callable[[], Lineariser]:
+        return lambda: CudaLineariser(
+            parameterisation, images, tangents=tangents, tolerance=tolerance
+        )
 
     return {
         "kernels": by_kernels(1),
+        "kernels, cut at 1e-5": by_kernels(1, 1e-5),
         "kernels, 2 tangents at a time": by_kernels(2),
         "kernels, 3 tangents at a time": by_kernels(3),
         "torch": lambda: TorchLineariser(parameterisation, images, device="cuda"),
@@ -378,6 +381,8 @@ def training() -> dict[str, float]:
         by_torch = TorchLineariser(parameterisation, images, device="cuda", double=True)
         expected = by_torch.linearise(vector, few)
         for part in ("error", "gradient", "curvature"):
+            cut = difference(found["kernels, cut at 1e-5"], found["torch"], part)
+            figures.note(f"{name}, {part}, relative difference if cut at 1e-5", cut)
             single = difference(found["kernels"], found["torch"], part)
             figures.note(f"{name}, {part}, relative difference in float32", single)
             double = difference(exact, expected, part)

@@ -193,6 +193,12 @@ def test_batches_and_groups_of_parameters_do_not_matter(gpu: EmulatedGpu) -> Non
     require_equal(linearised("iad", gpu, batch=1, tangents=3), expected, 1e-12)
 
 
+def test_kernels_that_are_cut_change_little(gpu: EmulatedGpu) -> None:
+    found, expected = linearised("iad", gpu, tolerance=1e-5), linearised("iad", gpu)
+    assert found.gradient.tolist() != expected.gradient.tolist()
+    require_equal(found, expected, 1e-4)
+
+
 @pytest.mark.parametrize("tangents", some([1, 2, 3], 1))
 def test_single_precision(tangents: int, gpu: EmulatedGpu) -> None:
     found = linearised("iad", gpu, double=False, tangents=tangents)
