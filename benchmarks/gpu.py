@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,15 @@ from integrodiff import load_model
 from integrodiff.engines import ENGINES
 from integrodiff.engines.cuda.kernels import short_kernels
 from integrodiff.engines.cuda.stages import StagedCudaProcess
+from integrodiff.learning import (
+    CleanImages,
+    Linearisation,
+    Lineariser,
+    Parameterisation,
+    TorchLineariser,
+)
+from integrodiff.learning.recipes import RECIPES
+from integrodiff.models import ExplicitModel
 from integrodiff.stages import Evolution
 
 MODELS = (
@@ -358,6 +367,82 @@ def compiled() -> dict[str, float]:
     return dict(figures)
 
 
+def linearisers(parameterisation: Parameterisation, images: CleanImages) -> dict[str, Any]:
+    """Return functions that make what computes derivatives for training, by name."""
+    from integrodiff.learning.compiled import CompiledLineariser
+    from integrodiff.learning.cuda import CudaLineariser
+
+    def by_kernels(tangents: int, tolerance: float | None = None) -> Callable[[], Lineariser]:
+        return lambda: CudaLineariser(
+            parameterisation, images, tangents=tangents, tolerance=tolerance
+        )
+
+    return {
+        "kernels": by_kernels(1),
+        "kernels, cut at 1e-5": by_kernels(1, 1e-5),
+        "kernels, 2 tangents at a time": by_kernels(2),
+        "kernels, 3 tangents at a time": by_kernels(3),
+        "torch": lambda: TorchLineariser(parameterisation, images, device="cuda"),
+        "torch.compile": lambda: CompiledLineariser(
+            parameterisation, images, device="cuda", batch=len(images)
+        ),
+    }
+
+
+def difference(found: Linearisation, expected: Linearisation, part: str) -> float:
+    """Return the largest difference, relative to the largest number."""
+    wanted = getattr(expected, part)
+    return float(np.abs(getattr(found, part) - wanted).max() / np.abs(wanted).max())
+
+
+def training() -> dict[str, float]:
+    """Time derivatives for training at one noise level beside those of PyTorch; compare them."""
+    from integrodiff.learning.cuda import CudaLineariser
+
+    count = BATCH[0]
+    pixels = picture((count, *BATCH[2:])).astype(np.float32)
+    images = CleanImages(pixels, tuple(map(str, range(count))), "made by benchmarks/gpu.py")
+    items = [(number, SIGMA) for number in range(count)]
+    figures = Figures()
+    for name in ("iad", "iad-plus"):
+        model = cast(ExplicitModel, load_model(name))
+        parameterisation = Parameterisation(model, (SIGMA,), RECIPES[name].fixed)
+        vector = parameterisation.vector(model)
+        figures.note(f"{name}, parameters", len(vector))
+        found = {}
+        for kind, make in linearisers(parameterisation, images).items():
+            lineariser, spent = make(), []
+            for _ in range(4):
+                begin = time.perf_counter()
+                found[kind] = lineariser.linearise(vector, items)
+                spent.append(time.perf_counter() - begin)
+            figures.note(f"{name}, {kind}, s", float(np.median(spent[1:])))
+            figures.note(f"{name}, {kind}, the first time, s", spent[0])
+            del lineariser
+            _free_memory()
+        few = items[:4]
+        exact = CudaLineariser(parameterisation, images, double=True).linearise(vector, few)
+        by_torch = TorchLineariser(parameterisation, images, device="cuda", double=True)
+        expected = by_torch.linearise(vector, few)
+        for part in ("error", "gradient", "curvature"):
+            cut = difference(found["kernels, cut at 1e-5"], found["torch"], part)
+            figures.note(f"{name}, {part}, relative difference if cut at 1e-5", cut)
+            single = difference(found["kernels"], found["torch"], part)
+            figures.note(f"{name}, {part}, relative difference in float32", single)
+            double = difference(exact, expected, part)
+            figures.note(f"{name}, {part}, relative difference in float64", double)
+    return dict(figures)
+
+
+def _free_memory() -> None:
+    """Give back what the libraries keep for themselves."""
+    import cupy
+    import torch
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    torch.cuda.empty_cache()
+
+
 def checks() -> dict[str, Any]:
     """Return what is left after many calls, and the message of a full GPU."""
     found = {"many calls": many_calls(), "full": full_gpu()}
@@ -368,7 +453,7 @@ def checks() -> dict[str, Any]:
 def main() -> None:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parts = ("speed", "checks", "parity", "masks", "compiled")
+    parts = ("speed", "training", "checks", "parity", "masks", "compiled")
     parser.add_argument("parts", nargs="*", choices=[*parts, "small", []], help="all by default")
     parser.add_argument("--json", type=Path, help="add all figures to this file")
     given = parser.parse_args()
@@ -393,6 +478,7 @@ def main() -> None:
     }
     runs: dict[str, Callable[[], Any]] = {
         "speed": speed,
+        "training": training,
         "checks": checks,
         "parity": parity,
         "masks": masks,

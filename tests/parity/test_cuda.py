@@ -45,17 +45,6 @@ pytestmark = [
 Image = NDArray[np.floating[Any]]
 
 
-@pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of compiled kernels that all workers share."""
-    return tmp_path_factory.getbasetemp().parent / "integrodiff-kernels"
-
-
-@pytest.fixture
-def gpu(kernels: Path) -> EmulatedGpu:
-    return EmulatedGpu(kernels)
-
-
 def image(*shape: int, seed: int = 0) -> Image:
     """Noisy ramps and steps between 0 and 255."""
     rng = np.random.default_rng(seed)

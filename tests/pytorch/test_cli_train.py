@@ -306,9 +306,26 @@ def test_missing_torch(
 
 def test_missing_gpu(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("integrodiff.engines.cuda.nvidia_gpus", lambda: 0)
     result = train("pm", tmp_path / "out.json", photographs, "--device", "cuda")
     assert result.exit_code == 2
     assert "PyTorch finds no GPU; give --device cpu" in result.stderr
+
+
+def test_a_gpu_without_cupy_is_told_what_is_missing(
+    photographs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    without_package: Callable[[str], None],
+) -> None:
+    for module in ("engines.cuda", "learning.recipes"):
+        monkeypatch.setattr(f"integrodiff.{module}.nvidia_gpus", lambda: 1)
+    without_package("cupy")
+    result = train("pm", tmp_path / "out.json", photographs, "--device", "auto")
+    assert "its fused kernels cannot run: CuPy, which compiles" in result.stderr.replace("\n", " ")
+    assert "[cuda]'" in result.stderr
+    quiet = train("pm", tmp_path / "other.json", photographs, "--device", "auto", "--quiet")
+    assert "kernels" not in quiet.stderr
 
 
 @pytest.mark.parametrize("problem", ["missing", "empty", "small", "damaged"])

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from emulated_gpu import EmulatedGpu
 
+from integrodiff.engines.cuda.kernels import exact_kernels
 from integrodiff.engines.cuda.process import CudaProcess
+from integrodiff.engines.cuda.tangents import TangentProcess
 from integrodiff.stages import (
     Coupling,
     Evolution,
@@ -53,6 +55,10 @@ def main() -> None:
             image = rng.normal(99, 20, (1, *size)).astype(np.float32)
             for mask in (None, rng.random(size) < 0.9):
                 CudaProcess(process, mask=mask).start_on(image, gpu).advance()
+    kernels = exact_kernels(flat, 1e-3)
+    for size in SIZES:
+        image = rng.normal(99, 20, (1, 1, *size)).astype(np.float32)
+        TangentProcess(kernels, [(kernels, kernels)], 1.0, gpu)(image)
     sys.stdout.write(f"{len(gpu.launched)} kernels\n")
 
 

@@ -206,9 +206,9 @@ blocks: memory grid __init__
 _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
-engines: base threads gpu shortcuts certificate native_memory staged numpy native torch \
-         cuda.launch cuda.arrays cuda.kernels cuda.steps cuda.process cuda.stages \
-         cuda.__init__ __init__
+engines: base threads gpu shortcuts certificate native_memory masked staged numpy native torch \
+         cuda.launch cuda.arrays cuda.kernels cuda.steps cuda.walks cuda.tangents cuda.process \
+         cuda.stages cuda.__init__ __init__
 noise: photons rice maps spectrum levels variation level __init__
 grey_range
 colour
@@ -231,8 +231,8 @@ viz: metrics sheet view notebook_figure drawing comparison orthogonal mosaic com
 xarray
 nn: volumes laws diffusion stages __init__
 napari: layers job code samples panel __init__
-learning: download images parameters tangents cluster compiled native descent fit evaluation \
-          recipes \
+learning: download images parameters neighbourhood tangents cluster compiled native cuda descent \
+          fit evaluation recipes \
           __init__
 reproduction: published _results evaluation table1 ablation figure1 figure2 targets __init__
 cli: _terminal _files _models _noise _masks _views _one_file batch.plan batch.records \

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integrodiff.cli._terminal import ExitCode, stop
+from integrodiff.cli._terminal import ExitCode, say, stop
 from integrodiff.cli._training_messages import Plan, watcher
 from integrodiff.install import install_hint
 
@@ -24,12 +24,12 @@ def require_torch(device: str) -> None:
     if importlib.util.find_spec("torch") is None:
         stop(ExitCode.USAGE, f"training needs PyTorch, which is not installed; {_INSTALL}")
     try:
-        import torch
+        from integrodiff.learning.recipes import has_gpu
 
-        has_gpu = torch.cuda.is_available()
+        found = has_gpu(device)
     except Exception as error:  # a broken installation may fail in any way
         stop(ExitCode.USAGE, f"PyTorch is installed but cannot be imported ({error}); {_INSTALL}")
-    if device == "cuda" and not has_gpu:
+    if device == "cuda" and not found:
         stop(ExitCode.USAGE, "--device cuda: PyTorch finds no GPU; give --device cpu")
 
 
@@ -81,6 +81,9 @@ def trained(
     """
     from integrodiff.learning import recipes
 
+    reason = recipes.why_no_kernels(device)
+    if reason is not None and not quiet:
+        say(f"the GPU trains by PyTorch's operations, since its fused kernels cannot run: {reason}")
     try:
         with watcher(plan, quiet=quiet) as watch:
             return recipes.train(

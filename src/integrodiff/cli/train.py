@@ -105,8 +105,8 @@ _Batch = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Batch size of PyTorch. The compiled engine, which trains most models on a CPU, "
-        "processes one image per thread.",
+        help="Batch size on a GPU, and of PyTorch. The compiled engine, which trains most models "
+        "on a CPU, processes one image per thread.",
         show_default=False,
     ),
 ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,13 +26,13 @@ from integrodiff.engines.native import (
 from integrodiff.engines.shortcuts import shortcuts
 from integrodiff.engines.threads import thread_count
 from integrodiff.learning.images import CleanImages, noise
+from integrodiff.learning.neighbourhood import Neighbourhood, central_differences
 from integrodiff.learning.parameters import Parameterisation, Vector
 from integrodiff.learning.tangents import Item, Linearisation
 from integrodiff.stages import Evolution, Term
 from integrodiff.stages._arrays import plain
 from integrodiff.stages.scale_space import increments
 
-_STEP = 1e-5  # of central differences in logarithms; their error is about its square
 _DIFFERENCE = (
     0.01  # of one-sided differences of images; rounding changes them by less than a per cent
 )
@@ -68,10 +67,6 @@ class _OnProcessors(ABC):
             tangents @ residual / residual.size,
             tangents @ tangents.T / residual.size,
         )
-
-    def _bounded(self, vector: Vector, level: float) -> Evolution:
-        """Return the process at a noise level with a stable step size."""
-        return self._parameterisation.evolution(self._parameterisation.model(vector), level)
 
     @abstractmethod
     def _prepare(self, vector: Vector, levels: Sequence[float]) -> None:
@@ -129,24 +124,14 @@ class NativeLineariser(_OnProcessors):
 
     def _numbers(self, vector: Vector, level: float) -> _Numbers:
         """Return the process at a noise level, and its derivatives in each parameter."""
-        bounded = self._bounded(vector, level)
-        free = self._parameterisation.evolution_without_bound(vector, level)
+        here = Neighbourhood(self._parameterisation, vector, level)
         slopes, variances = [], []
-        for i in range(len(vector)):
-            step = np.zeros_like(vector)
-            step[i] = _STEP
-            ahead = self._parameterisation.evolution_without_bound(vector + step, level)
-            behind = self._parameterisation.evolution_without_bound(vector - step, level)
-            slope = _slope(ahead.numbers(), behind.numbers())
-            if _cut_to_bound(bounded, free):
-                steps = (
-                    self._parameterisation.step_at_bound(near, bounded) for near in (ahead, behind)
-                )
-                (slope[0],) = _slope(*([tau] for tau in steps))
-            slopes.append(free.with_numbers(tuple(slope)))
-            variances.append(_slope(_variances(ahead), _variances(behind)))
+        for ahead, behind in here.pairs():
+            numbers = central_differences(ahead.numbers(), behind.numbers())
+            slopes.append(ahead.with_numbers(numbers))
+            variances.append(central_differences(_variances(ahead), _variances(behind)))
         by_scale = np.transpose(variances)
-        return _Numbers(bounded, slopes, by_scale.tolist() if by_scale.any() else [])
+        return _Numbers(here.center, slopes, by_scale.tolist() if by_scale.any() else [])
 
     def _tangents(self, noisy: Any, level: float) -> tuple[Any, Any]:
         evolution, slopes, variance_slopes = self._at[level]
@@ -197,18 +182,14 @@ class DifferenceLineariser(_OnProcessors):
 
     def _processes(self, vector: Vector, level: float) -> list[NativeProcess]:
         """Return the process at a noise level, and with each parameter changed."""
-        bounded = self._bounded(vector, level)
-        free = self._parameterisation.evolution_without_bound(vector, level)
-        center = NativeProcess(bounded, exact=self._exact, threads=1)
+        here = Neighbourhood(self._parameterisation, vector, level)
+        center = NativeProcess(here.center, exact=self._exact, threads=1)
         processes = [center]
         for step in _DIFFERENCE * np.eye(len(vector)):
-            changed = self._parameterisation.evolution_without_bound(vector + step, level)
-            if _cut_to_bound(bounded, free):
-                tau = self._parameterisation.step_at_bound(changed, bounded)
-                changed = replace(changed, tau=tau)
+            changed = here.at(vector + step)
             processes.append(
                 center.like(changed)
-                if changed.scales == bounded.scales
+                if changed.scales == here.center.scales
                 else NativeProcess(changed, exact=self._exact, threads=1)
             )
         return processes
@@ -234,16 +215,6 @@ def has_shortcuts(parameterisation: Parameterisation) -> bool:
     evolutions = (parameterisation.template._evolution(level) for level in parameterisation.levels)
     fused = all(shortcuts(evolution) is not None for evolution in evolutions)
     return fused and "scale" not in parameterisation.names
-
-
-def _cut_to_bound(bounded: Evolution, free: Evolution) -> bool:
-    """Whether the step size is at its bound, beyond which it does not depend on ``tau``."""
-    return bool(bounded.tau < free.tau * (1 - 1e-12))
-
-
-def _slope(ahead: Sequence[Any], behind: Sequence[Any]) -> list[float]:
-    """Return the central differences of numbers."""
-    return [(float(a) - float(b)) / (2 * _STEP) for a, b in zip(ahead, behind, strict=True)]
 
 
 def _variances(evolution: Evolution) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,11 +102,13 @@ class Parameterisation:
         """Return the step size of a process that is near another one whose step is at its bound.
 
         It is for differences between both. The certified bound has an error of up to a thousandth,
-        so that its changes come from :func:`largest_eigenvalue`.
+        so that its changes come from the largest eigenvalue. To first order this changes as that of
+        one mode, which is found once for a base.
         """
         if not self._bound_at_each_level:
             return plain(base.tau)
-        ratio = plain(largest_eigenvalue(base)) / plain(largest_eigenvalue(evolution))
+        mode = _mode_of_base(base)
+        ratio = plain(mode.eigenvalue(base)) / plain(mode.eigenvalue(evolution))
         return min(plain(evolution.tau), plain(base.tau) * ratio)
 
     def evolution_without_bound(self, vector: Vector, level: float) -> Evolution:
@@ -140,24 +142,54 @@ class Parameterisation:
         return model if plain(model.tau) <= bound else replace(model, tau=bound)
 
 
+class _Mode(NamedTuple):
+    """The frequency with the largest eigenvalue of all steps.
+
+    Attributes
+    ----------
+    step : int
+        The step.
+    shares : list of float
+        What each weight of its terms adds to the eigenvalue.
+    """
+
+    step: int
+    shares: list[float]
+
+    def eigenvalue(self, evolution: Evolution) -> Any:
+        """Return the eigenvalue of a process, as a sum over its weights."""
+        weights = _weights(evolution, self.step)
+        pull = 2 * evolution.pull_at(self.step)
+        return sum((a * b for a, b in zip(self.shares, weights, strict=True)), pull)
+
+
 def largest_eigenvalue(evolution: Evolution) -> Any:
     """Return the largest eigenvalue of all steps up to a few percent, as a sum over the weights.
 
     Weights with derivatives give it derivatives: those of one over the stable step size.
     """
+    return _highest_mode(evolution).eigenvalue(evolution)
+
+
+def _highest_mode(evolution: Evolution) -> _Mode:
     scales = tuple(plain(scale) for scale in evolution.scales)
-    best: tuple[float, Any] = (-1.0, 0.0)
+    best, found = -1.0, _Mode(0, [])
     for step in range(max(len(evolution.schedule), len(evolution.pulls()))):
-        terms = evolution.terms(step)
-        table = _table(tuple(term.derivatives for term in terms), scales)
-        weights = [weight for term in terms for weight in term.flux_weights]
-        values = table @ np.array([plain(weight) for weight in weights])
-        pull = 2 * evolution.pull_at(step)
+        table = _table(tuple(term.derivatives for term in evolution.terms(step)), scales)
+        values = table @ np.array([plain(weight) for weight in _weights(evolution, step)])
         row = int(values.argmax())
-        if values[row] + plain(pull) > best[0]:
-            shares = zip(table[row].tolist(), weights, strict=True)
-            best = (float(values[row] + plain(pull)), sum((a * b for a, b in shares), pull))
-    return best[1]
+        value = float(values[row] + plain(2 * evolution.pull_at(step)))
+        if value > best:
+            best, found = value, _Mode(step, table[row].tolist())
+    return found
+
+
+_mode_of_base = lru_cache(maxsize=8)(_highest_mode)
+"""The same for processes without derivatives, which are asked for again and again."""
+
+
+def _weights(evolution: Evolution, step: int) -> list[Any]:
+    return [weight for term in evolution.terms(step) for weight in term.flux_weights]
 
 
 @lru_cache(maxsize=8)

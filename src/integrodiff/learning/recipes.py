@@ -14,7 +14,9 @@ import numpy as np
 
 from integrodiff._version import __version__
 from integrodiff.engines import ENGINES
+from integrodiff.engines.gpu import nvidia_gpus
 from integrodiff.learning.compiled import CompiledLineariser
+from integrodiff.learning.cuda import CudaLineariser, has_tangent_kernels
 from integrodiff.learning.fit import FitSettings, Progress, fit
 from integrodiff.learning.images import CleanImages
 from integrodiff.learning.native import (
@@ -244,7 +246,7 @@ def train(
     change : dict, optional
         Settings of the model that differ from its defaults, such as ``{"steps": 5}``.
     device, batch
-        Where to compute and how many images at a time; see ``TorchLineariser``.
+        Where to compute and how many images at a time; see :func:`best_lineariser`.
     folder : path, optional
         Where checkpoints and logs go. A run that was stopped goes on from there.
     callback : callable, optional
@@ -314,13 +316,27 @@ def best_lineariser(
     device: str = "auto",
     batch: int | None = None,
 ) -> Lineariser:
-    """Return the fastest lineariser for a model on a device.
+    """Return the lineariser that ``train`` takes for a model on a device.
 
-    On a GPU this is PyTorch's compiler, but for models whose scales are trained. On processors it
-    is the compiled engine, if it is there: its tangents, or differences where these are faster for
-    its shortcuts or where it has no tangents, as for a trained integration scale. The rest is left
-    to PyTorch's own forward mode.
+    On a GPU these are the kernels of the engine ``cuda``, if there is CuPy, and otherwise PyTorch's
+    compiler, but for models whose scales are trained. On processors it is the compiled engine, if
+    it is there: its tangents, or differences where these are faster for its shortcuts or where it
+    has no tangents, as for a trained integration scale. The rest is left to PyTorch's own forward
+    mode.
+
+    Parameters
+    ----------
+    parameterisation : Parameterisation
+        The model and its free parameters.
+    images : CleanImages
+        The clean images.
+    device : str
+        ``cpu``, ``cuda``, or ``auto``: the GPU if there is one.
+    batch : int, optional
+        Images at a time on a GPU, or by PyTorch.
     """
+    if _has_kernels(device) and has_tangent_kernels(parameterisation):
+        return CudaLineariser(parameterisation, images, batch=batch)
     import torch
 
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
@@ -335,15 +351,43 @@ def best_lineariser(
     return LevelByLevel(lineariser) if by_noise else lineariser
 
 
+def _has_kernels(device: str) -> bool:
+    """Whether the kernels of the engine ``cuda`` can run."""
+    return device != "cpu" and ENGINES["cuda"].unavailable() is None
+
+
+def why_no_kernels(device: str) -> str | None:
+    """Return why the GPU trains without the kernels of the engine ``cuda``, if it does so."""
+    if device == "cpu" or not nvidia_gpus():
+        return None
+    return ENGINES["cuda"].unavailable()
+
+
+def has_gpu(device: str) -> bool:
+    """Whether a training on a device takes a GPU."""
+    import torch
+
+    return _has_kernels(device) or (device != "cpu" and torch.cuda.is_available())
+
+
+def _device_name(device: str) -> str:
+    import torch
+
+    if not has_gpu(device):
+        return "CPU"
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return ENGINES["cuda"].threads().removeprefix("GPU: ")
+
+
 def versions(device: str) -> dict[str, str]:
     """Return versions and device for the provenance of a model."""
     import torch
 
-    gpu = device != "cpu" and torch.cuda.is_available()
     return {
         "integrodiff": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if gpu else "CPU",
+        "device": _device_name(device),
     }

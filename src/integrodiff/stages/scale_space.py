@@ -77,8 +77,21 @@ def discrete_gaussian(scale: float, tolerance: float = 2.0**-53) -> tuple[float,
     taps = ive(np.arange(longest + 1), variance)
     mass_beyond = 2 * (np.cumsum(taps[::-1])[::-1] - taps)
     radius = int(np.argmax(mass_beyond <= tolerance))
-    kept = taps[: radius + 1]
-    kept = kept / (kept[0] + 2 * kept[1:].sum())
+    return _normalised(taps[: radius + 1])
+
+
+@lru_cache(maxsize=256)
+def discrete_gaussian_of_radius(scale: float, radius: int) -> tuple[float, ...]:
+    """Return one half of the discrete Gaussian, cut off at a radius.
+
+    Unlike those of :func:`discrete_gaussian`, the taps are smooth functions of the scale.
+    """
+    return _normalised(ive(np.arange(radius + 1), scale**2))
+
+
+def _normalised(half: NDArray[np.floating[Any]]) -> tuple[float, ...]:
+    """Return half of a symmetric kernel with the sum one."""
+    kept = half / (half[0] + 2 * half[1:].sum())
     return tuple(float(tap) for tap in kept)
 
 

@@ -18,6 +18,7 @@ from integrodiff.engines.shortcuts import (
 )
 from integrodiff.stages import Evolution, Term, discrete_gaussian
 from integrodiff.stages._arrays import plain
+from integrodiff.stages.scale_space import discrete_gaussian_of_radius
 from integrodiff.stages.stability import stable_step, stable_step_of_volumes
 
 AxisTaps = tuple[Taps, ...]
@@ -64,6 +65,33 @@ def exact_kernels(evolution: Evolution, tolerance: float) -> Kernels:
         evolution,
         tuple(along_axes(plain(scale)) for scale in evolution.scales),
         tuple(tuple(map(integration, terms)) for terms in evolution.schedule),
+    )
+
+
+def kernels_near(kernels: Kernels, evolution: Evolution) -> Kernels:
+    """Return the kernels of an evolution that is near another one, with the radii of that.
+
+    They are smooth functions of its scales, for differences between both.
+    """
+
+    def near(scale: object, axes: AxisTaps) -> AxisTaps:
+        return tuple(
+            discrete_gaussian_of_radius(plain(scale) / distance, len(taps) - 1)
+            for distance, taps in zip(evolution.spacing, axes, strict=True)
+        )
+
+    return Kernels(
+        evolution,
+        tuple(
+            near(scale, axes) for scale, axes in zip(evolution.scales, kernels.blurs, strict=True)
+        ),
+        tuple(
+            tuple(
+                near(term.coupling.integration_scale, axes)
+                for term, axes in zip(terms, integrations, strict=True)
+            )
+            for terms, integrations in zip(evolution.schedule, kernels.integrations, strict=True)
+        ),
     )
 
 

@@ -26,8 +26,11 @@ _KERNELS = Path(__file__).parent / "kernels"
 
 
 @cache
-def arguments_type(precision: str) -> np.dtype[Any]:
-    """Return the layout of ``Arguments`` in ``kernels/block.cuh``, of numbers of some dtype."""
+def arguments_type(precision: str, parts: int = 1) -> np.dtype[Any]:
+    """Return the layout of ``Arguments`` in ``kernels/block.cuh``, of numbers of some dtype.
+
+    Numbers that carry tangents have several parts.
+    """
     fields: list[Any] = [
         ("input", np.uint64, PLANES),
         ("output", np.uint64, PLANES + 2),
@@ -40,7 +43,7 @@ def arguments_type(precision: str) -> np.dtype[Any]:
         ("channels", np.int32),
         ("count", np.int32, 4),
         ("flags", np.int32, PLANES),
-        ("numbers", precision, NUMBERS),
+        ("numbers", precision, NUMBERS if parts == 1 else (NUMBERS, parts)),
     ]
     return np.dtype(fields, align=True)
 
@@ -81,6 +84,8 @@ class Launch:
         Of :func:`arguments`.
     shared : int
         Numbers that the threads of a block share.
+    taps : tuple of float
+        The kernel that ``extra`` points to, if it is one with any radius.
     """
 
     source: str
@@ -89,11 +94,12 @@ class Launch:
     grid: tuple[int, int, int]
     arguments: NDArray[Any]
     shared: int
+    taps: tuple[float, ...] = ()
 
     @property
     def shared_bytes(self) -> int:
         """Bytes that the threads of a block share."""
-        return self.shared * int(self.arguments.dtype["numbers"].base.itemsize)
+        return self.shared * (self.arguments.dtype["numbers"].itemsize // NUMBERS)
 
 
 class Device(ABC):

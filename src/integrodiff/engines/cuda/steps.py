@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from integrodiff.engines.cuda.arrays import enough_memory
 from integrodiff.engines.cuda.kernels import NO_BLUR, AxisTaps, Kernels, is_blur
@@ -40,9 +41,10 @@ MOST_SCALES = {2: PLANES, 3: PLANES - 6}
 
 # Radii that kernels on tiles are compiled for; shorter kernels are filled up with zeros.
 _RADII = (*range(33), 40, 48, 56)
+# Threads of a block on tiles: a small one has too few tasks for more.
 _THREADS, _THREADS_ON_TILES = 256, 768
 _ON_TILES = ("scales.cuh", "fields.cuh")
-_TILES = {np.float32: 64, np.float64: 32}
+_TILE, _SMALL_TILE = 64, 32
 
 # As in kernels/gates.cuh, kernels/volume.cuh and kernels/scales.cuh.
 _MIX, _TWIST, _COUPLING, _FLUX, _RATE, _CLEAR = 0, 1, 16, 32, 48, 64
@@ -70,12 +72,27 @@ _Choice = TypeVar("_Choice")
 
 
 class Memory:
-    """Working memory on a device, which all steps of an image share."""
+    """Working memory on a device, which all steps of an image share.
 
-    def __init__(self, device: Device, like: Array, precision: type[np.floating[Any]]) -> None:
-        self.device, self.precision = device, precision
+    Parameters
+    ----------
+    device : Device
+        Where the memory is.
+    like : array
+        An array of the library and the dtype that memory is made with.
+    precision : type
+        Of a number, or of each of its parts.
+    parts : int
+        How many parts a number has; they are next to each other.
+    """
+
+    def __init__(
+        self, device: Device, like: Array, precision: type[np.floating[Any]], parts: int = 1
+    ) -> None:
+        self.device, self.precision, self.parts = device, precision, parts
         self._like, self._xp = like, namespace(like)
         self._arrays: dict[Any, Array] = {}
+        self._inner = () if parts == 1 else (parts,)
 
     def address(self, array: Array) -> int:
         """Return where an array of the device begins."""
@@ -85,14 +102,18 @@ class Memory:
         """Return the address of an array of some name, made when it is asked for first."""
         if (name, shape) not in self._arrays:
             with enough_memory():
-                made = self._xp.empty(shape, dtype=self._like.dtype, device=self._like.device)
+                made = self._xp.empty(
+                    (*shape, *self._inner), dtype=self._like.dtype, device=self._like.device
+                )
             self._arrays[name, shape] = made
         return self.address(self._arrays[name, shape])
 
     def zeros(self, shape: tuple[int, ...]) -> int:
         """Return the address of an array of zeros that nobody writes to."""
         if ("zeros", shape) not in self._arrays:
-            made = self._xp.zeros(shape, dtype=self._like.dtype, device=self._like.device)
+            made = self._xp.zeros(
+                (*shape, *self._inner), dtype=self._like.dtype, device=self._like.device
+            )
             self._arrays["zeros", shape] = made
         return self.address(self._arrays["zeros", shape])
 
@@ -110,13 +131,31 @@ class Memory:
 
     def taps(self, taps: Taps) -> int:
         """Return the address of a whole kernel with zeros around it."""
-        zeros = [0.0] * _RUN
-        return self.moved(taps, [*zeros, *taps[:0:-1], *taps, *zeros])
+        return self.moved(taps, whole_kernel(taps))
+
+    def arguments(self, **given: Any) -> NDArray[Any]:
+        """Return the arguments of a kernel that works in this memory."""
+        return arguments(self.precision, **given)
+
+    def defines(self) -> dict[str, object]:
+        """Return the definition of a number for the compiler."""
+        return {"REAL": "float" if self.precision is np.float32 else "double"}
 
     @property
     def itemsize(self) -> int:
         """Bytes of a number."""
-        return np.dtype(self.precision).itemsize
+        return np.dtype(self.precision).itemsize * self.parts
+
+    @property
+    def tile(self) -> int:
+        """Side of the tiles that images are smoothed on."""
+        return _TILE if self.precision is np.float32 and self.parts <= 2 else _SMALL_TILE
+
+
+def whole_kernel(taps: Taps) -> list[float]:
+    """Return both halves of a kernel with zeros around them, as a blur along an axis reads it."""
+    zeros = [0.0] * _RUN
+    return [*zeros, *taps[:0:-1], *taps, *zeros]
 
 
 class Step(ABC):
@@ -160,15 +199,14 @@ class Step(ABC):
         self.image = memory.address(image)
         self.original = 0 if original is None else memory.address(original)
         self.images, self.channels = image.shape[:2]
-        self.size = tuple(image.shape[2:])
+        self.size = tuple(image.shape[2 : 2 + evolution.dimensions])
         self.planes = self.images * self.channels
         # Of the largest part, so that all parts of a batch share it.
         self.shape = (at_once * self.channels, *self.size)
         self.at_once = at_once
-        name = "float" if memory.precision is np.float32 else "double"
         self._launches: list[Launch] = []
-        self.tile = _TILES[memory.precision]
-        self.defines: dict[str, object] = {"REAL": name, "TILE": self.tile}
+        self.tile = memory.tile
+        self.defines: dict[str, object] = {**memory.defines(), "TILE": self.tile}
 
     def launches(self) -> list[Launch]:
         """Return the kernels of the step, in order."""
@@ -213,11 +251,15 @@ class Step(ABC):
         defines: Mapping[str, object] | None = None,
         **given: Any,
     ) -> None:
-        """Add a kernel with the arguments that are given."""
-        made = arguments(self.memory.precision, **given)
-        threads = {"THREADS": _THREADS_ON_TILES if source in _ON_TILES else _THREADS}
+        """Add a kernel with the arguments that are given; ``taps`` go to the memory."""
+        taps: Taps = given.pop("taps", ())
+        if taps:
+            given["extra"] = [self.memory.taps(taps)]
+        made = self.memory.arguments(**given)
+        on_large_tile = source in _ON_TILES and self.tile == _TILE
+        threads = {"THREADS": _THREADS_ON_TILES if on_large_tile else _THREADS}
         defines = {**self.defines, **threads, **(defines or {})}
-        self._launches.append(Launch(source, kernel, defines, grid, made, shared))
+        self._launches.append(Launch(source, kernel, defines, grid, made, shared, taps))
 
     def term_arguments(
         self, term: Term, smoothed: dict[int, int], flows: dict[int, int]
@@ -317,7 +359,7 @@ class Step(ABC):
         given: dict[str, Any] = {
             "input": [source],
             "output": [target],
-            "extra": [self.memory.taps(taps)],
+            "taps": taps,
             "inner": inner,
             "lines": lines,
             "count": [length, radius, mirror, sign],
@@ -414,10 +456,12 @@ class ImageStep(Step):
             "ADDS": int(any(flag & _ADDED for flag in common["flags"])),
             **self.masked,
         }
+        cells: tuple[int, ...]
+        pixels: tuple[int, ...]
         if order == 1:
             defines |= {"WARPS": _WARPS, "BLOCK_ROWS": _WARP_ROWS, "THREADS": 32 * _WARPS}
-            cells: tuple[int, ...] = (_WARPS * _WARP_ROWS, 32)
-            pixels: tuple[int, ...] = (cells[0], _STRIP)
+            cells = (_WARPS * _WARP_ROWS, 32)
+            pixels = (cells[0], _STRIP)
             shared = 0
         else:
             pixels, shared = self.block(order)

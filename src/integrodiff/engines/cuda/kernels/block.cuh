@@ -10,7 +10,22 @@
 #ifndef REAL
 #define REAL float
 #endif
-using real = REAL;
+using scalar = REAL;
+
+#if defined(__CUDACC__)
+#define INLINE __device__ __forceinline__
+#else
+#define INLINE inline
+#endif
+
+// Numbers of the images and all that is computed from them: scalars, or with TANGENTS numbers that
+// carry so many derivatives.
+#ifdef TANGENTS
+#include "dual.cuh"
+using real = Dual;
+#else
+using real = scalar;
+#endif
 
 // What a kernel is told. The fields are those of arguments_type in launch.py, in this order.
 constexpr int PLANES = 16;
@@ -31,7 +46,6 @@ struct Arguments {
 
 #if defined(__CUDACC__)
 
-#define INLINE __device__ __forceinline__
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ Arguments args)
 #define SHARED extern __shared__ __align__(16) unsigned char shared_bytes[]; real* shared = reinterpret_cast<real*>(shared_bytes)
 #define FOR_EACH(task, tasks) for (int task = threadIdx.x; task < (tasks); task += THREADS)
@@ -43,16 +57,17 @@ struct Arguments {
 // What a lane keeps while its warp goes on, and the same of the lane after it.
 #define PER_LANE(type, name) type name
 #define OWN(name) name
-#define FROM_NEXT(name, member) __shfl_down_sync(0xffffffffu, name.member, 1)
+#define FROM_NEXT(name, member) from_next(name.member)
 #define SYNC __syncthreads()
 #define BLOCK_X static_cast<int>(blockIdx.x)
 #define BLOCK_Y static_cast<int>(blockIdx.y)
 #define BLOCK_Z static_cast<int>(blockIdx.z)
 
 // A value that no thread of the kernel writes; reads may be moved across writes to other places.
-INLINE real fetch(const real* place) { return __ldg(place); }
-INLINE real power_of_two(real x) { return exp2(x); }
-INLINE real inverse_root(real x) { return rsqrt(x); }
+INLINE scalar fetch(const scalar* place) { return __ldg(place); }
+INLINE scalar from_next(scalar x) { return __shfl_down_sync(0xffffffffu, x, 1); }
+INLINE scalar power_of_two(scalar x) { return exp2(x); }
+INLINE scalar inverse_root(scalar x) { return rsqrt(x); }
 
 // What the tasks of some number keep from one phase to the next, in registers.
 template <typename Value, int TASKS>
@@ -68,7 +83,6 @@ struct Kept {
 #include <vector>
 
 struct Block { int x, y, z; };
-#define INLINE inline
 #define KERNEL(name)                                                                             \
   static void name##_block(const Arguments& args, real* shared_memory, Block block);             \
   extern "C" void name(const Arguments* args, const int* grid, int shared_count) {               \
@@ -99,9 +113,9 @@ struct Block { int x, y, z; };
 #define BLOCK_Y block.y
 #define BLOCK_Z block.z
 
-inline real fetch(const real* place) { return *place; }
-inline real power_of_two(real x) { return std::exp2(x); }
-inline real inverse_root(real x) { return 1 / std::sqrt(x); }
+inline scalar fetch(const scalar* place) { return *place; }
+inline scalar power_of_two(scalar x) { return std::exp2(x); }
+inline scalar inverse_root(scalar x) { return 1 / std::sqrt(x); }
 
 template <typename Value, int TASKS>
 struct Kept {
@@ -117,6 +131,18 @@ using std::acos;
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 
+#endif
+
+#ifdef TANGENTS
+#include "dual_functions.cuh"
+#endif
+
+// A tap of a blur. Where the kernels of all blurs are constants, a product with their tangents,
+// which are zero, is spared.
+#if defined(TANGENTS) && defined(CONSTANT_TAPS)
+INLINE scalar tap_of(const real& number) { return number.value; }
+#else
+INLINE const real& tap_of(const real& number) { return number; }
 #endif
 
 // Index of a place beyond the border, continued by reflection as often as it takes. The mirror is

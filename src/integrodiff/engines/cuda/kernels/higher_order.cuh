@@ -20,22 +20,22 @@ constexpr int POINT_ROWS = ROWS + BEFORE + AFTER, POINT_COLUMNS = COLUMNS + BEFO
 constexpr int POINTS = POINT_ROWS * POINT_COLUMNS;
 
 // Stencils of the derivatives 0, 1, ... along one axis.
-INLINE constexpr real stencil(int derivative, int k) {
+INLINE constexpr scalar stencil(int derivative, int k) {
   constexpr double on_pixels[5][5] = {
       {0, 0, 1, 0, 0}, {0, -0.5, 0, 0.5, 0}, {0, 1, -2, 1, 0}, {-0.5, 1, 0, -1, 0.5}, {1, -4, 6, -4, 1}};
   constexpr double on_cells[5][5] = {
       {0, 0.5, 0.5, 0, 0}, {0, -1, 1, 0, 0}, {0.5, -0.5, -0.5, 0.5, 0}, {-1, 3, -3, 1, 0}, {0, 0, 0, 0, 0}};
-  return static_cast<real>(ON_CELLS ? on_cells[derivative][k] : on_pixels[derivative][k]);
+  return static_cast<scalar>(ON_CELLS ? on_cells[derivative][k] : on_pixels[derivative][k]);
 }
 
 // Square roots of binomial coefficients.
-INLINE constexpr real root_of_binomial(int part) {
+INLINE constexpr scalar root_of_binomial(int part) {
   constexpr double roots[5][5] = {{1, 0, 0, 0, 0},
                                   {1, 1, 0, 0, 0},
                                   {1, 1.4142135623730951, 1, 0, 0},
                                   {1, 1.7320508075688772, 1.7320508075688772, 1, 0},
                                   {1, 2, 2.4494897427831779, 2, 1}};
-  return static_cast<real>(roots[ORDER][part]);
+  return static_cast<scalar>(roots[ORDER][part]);
 }
 
 struct Parts {
@@ -183,7 +183,7 @@ KERNEL(flows) {
 #pragma unroll
               for (int l = 0; l < LENGTH; ++l) {
                 // The adjoint turns stencils around.
-                const real factor = stencil(j, k) * stencil(ORDER - j, l);
+                const scalar factor = stencil(j, k) * stencil(ORDER - j, l);
                 const int down = BEFORE + REACH - k, right = BEFORE + REACH - l;
                 if (factor != 0) part += factor * shared[(i * PARTS + j) * POINTS + (row + down) * POINT_COLUMNS + column + right];
               }

@@ -27,7 +27,7 @@ INLINE void smooth_row(const real* tile, real* rows, const real* taps, int task)
 #pragma unroll
     for (int o = 0; o < RUN; ++o) {
       const int distance = k - o - RADIUS < 0 ? o + RADIUS - k : k - o - RADIUS;
-      if (distance <= RADIUS) sum[o] += taps[distance] * value;
+      if (distance <= RADIUS) sum[o] += tap_of(taps[distance]) * value;
     }
   }
 #pragma unroll
@@ -46,7 +46,7 @@ INLINE void smooth_column(const real* rows, real (&sum)[RUN], const real* taps, 
 #pragma unroll
     for (int o = 0; o < RUN; ++o) {
       const int distance = k - o - RADIUS < 0 ? o + RADIUS - k : k - o - RADIUS;
-      if (distance <= RADIUS) sum[o] += taps[distance] * value;
+      if (distance <= RADIUS) sum[o] += tap_of(taps[distance]) * value;
     }
   }
 }
