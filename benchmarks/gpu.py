@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from integrodiff import load_model
 from integrodiff.engines import ENGINES
-from integrodiff.engines.cuda.kernels import short_kernels
+from integrodiff.engines.cuda.blurs import short_kernels
 from integrodiff.engines.cuda.stages import StagedCudaProcess
 from integrodiff.learning import (
     CleanImages,

@@ -22,7 +22,7 @@ from selection import some
 from integrodiff import EngineUnavailableError, load_model
 from integrodiff.engines import ENGINES, get_engine
 from integrodiff.engines.cuda import has_kernels
-from integrodiff.engines.cuda.kernels import short_kernels
+from integrodiff.engines.cuda.blurs import short_kernels
 from integrodiff.engines.cuda.process import CudaProcess
 from integrodiff.engines.cuda.stages import StagedCudaProcess
 from integrodiff.stages import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from emulated_gpu import EmulatedGpu
 
-from integrodiff.engines.cuda.kernels import exact_kernels
+from integrodiff.engines.cuda.blurs import exact_kernels
 from integrodiff.engines.cuda.process import CudaProcess
 from integrodiff.engines.cuda.tangents import TangentProcess
 from integrodiff.stages import (

@@ -207,7 +207,7 @@ _checks
 models: limits description base laws classical compact compact_tensor deep integrodifferential \
         by_noise_level files __init__
 engines: base threads gpu shortcuts certificate native_memory masked staged numpy native torch \
-         cuda.launch cuda.arrays cuda.kernels cuda.steps cuda.walks cuda.tangents cuda.process \
+         cuda.launch cuda.arrays cuda.blurs cuda.steps cuda.walks cuda.tangents cuda.process \
          cuda.stages cuda.__init__ __init__
 noise: photons rice maps spectrum levels variation level __init__
 grey_range

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from integrodiff.engines import get_engine
 from integrodiff.engines.cuda import has_kernels
 from integrodiff.engines.cuda.arrays import enough_memory, on_device
-from integrodiff.engines.cuda.kernels import exact_kernels, kernels_near
+from integrodiff.engines.cuda.blurs import exact_kernels, kernels_near
 from integrodiff.engines.cuda.launch import Device
 from integrodiff.engines.cuda.process import PIXELS_AT_ONCE
 from integrodiff.engines.cuda.tangents import TangentProcess

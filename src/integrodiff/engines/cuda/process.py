@@ -10,7 +10,7 @@ import numpy as np
 
 from integrodiff.engines.base import Process, State, known_noise
 from integrodiff.engines.cuda.arrays import enough_memory, on_device
-from integrodiff.engines.cuda.kernels import Kernels, exact_kernels, short_kernels
+from integrodiff.engines.cuda.blurs import Kernels, exact_kernels, short_kernels
 from integrodiff.engines.cuda.launch import Device
 from integrodiff.engines.cuda.steps import ImageStep, Memory, Step, VolumeStep
 from integrodiff.engines.cuda.walks import MaskedImageStep, MaskedVolumeStep

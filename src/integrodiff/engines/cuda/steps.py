@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.engines.cuda.arrays import enough_memory
-from integrodiff.engines.cuda.kernels import NO_BLUR, AxisTaps, Kernels, is_blur
+from integrodiff.engines.cuda.blurs import NO_BLUR, AxisTaps, Kernels, is_blur
 from integrodiff.engines.cuda.launch import NUMBERS, PLANES, Device, Launch, arguments
 from integrodiff.engines.shortcuts import Taps
 from integrodiff.stages import Domain, HaarGradient, Sensitivity, Term, VolumeGradient

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff.engines.cuda.arrays import enough_memory
-from integrodiff.engines.cuda.kernels import Kernels
+from integrodiff.engines.cuda.blurs import Kernels
 from integrodiff.engines.cuda.launch import Device, Launch, arguments, arguments_type
 from integrodiff.engines.cuda.steps import ImageStep, Memory, whole_kernel
 from integrodiff.engines.shortcuts import Taps
