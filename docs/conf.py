@@ -66,6 +66,7 @@ warnings.filterwarnings("error", module=r"integrodiff\.")
 
 html_theme = "pydata_sphinx_theme"
 html_title = "integrodiff"
+html_favicon = "../page/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["integrodiff.css"]
 html_show_sourcelink = False

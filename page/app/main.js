@@ -23,7 +23,7 @@ const HINTS = {
   "iad-full": "The paper's model with free numbers for each noise level",
   "iad-fast": "Five steps, nearly as good as iad-plus",
   "iad-plus": "First and second derivatives; the default",
-  "iad-deep": "Twelve steps with numbers of their own: the most accurate, and the slowest",
+  "iad-deep": "Each step with numbers of its own: the most accurate, and the slowest",
 };
 
 const byId = (id) => document.getElementById(id);
@@ -38,7 +38,9 @@ const state = {
   sigma: null, // null: as estimated
   result: null, // { part, values, images, steps, seconds, model, sigma }
   step: 0,
-  wanted: 0,
+  wanted: 0, // how often something was asked for,
+  seen: 0, // of which so many times it is computed, or was cancelled
+  asked: null, // { part, model, sigma } of what is being computed
   running: false,
 };
 
@@ -57,15 +59,17 @@ function complain(error) {
   const named = error instanceof FileError;
   elements.message.textContent = named ? text : `${text[0].toUpperCase()}${text.slice(1)}.`;
   elements.message.hidden = false;
+  elements.message.scrollIntoView({ block: "nearest" });
 }
 
 function say(text) {
   elements.status.textContent = text;
 }
 
-function setRunning(running, text) {
+function setRunning(running, text, { canStop = true } = {}) {
   state.running = running;
   elements.running.hidden = !running;
+  elements.cancel.hidden = !canStop;
   if (running) {
     elements.progress.value = 0;
     say(text);
@@ -92,7 +96,6 @@ async function openBytes(name, bytes) {
   // What had the focus is no longer there.
   if (wasOpening) elements.canvas.focus({ preventScroll: true });
   elements.psnr.hidden = true;
-  elements.compared.replaceChildren();
   elements["why-content"].hidden = true;
   elements["why-hint"].hidden = false;
   elements.added.disabled = image.width * image.height > NOISY_PIXELS;
@@ -105,6 +108,7 @@ async function use(image, { keepView = false } = {}) {
   if (computer.busy) computer.stop();
   state.image = image;
   state.result = null;
+  state.estimate = null;
   state.window = windowOf(state.source);
   state.range = rangeOf(state.source);
   const before = painted(image, state.window);
@@ -117,10 +121,14 @@ async function use(image, { keepView = false } = {}) {
     view.open(before, whole);
     if (state.isLarge) view.fit(partAround(view.centre));
   }
+  elements.compared.replaceChildren();
   showAbout();
   showSettings();
   showSteps();
-  setRunning(true, "Estimating the noise…");
+  elements["sigma-value"].textContent = "…";
+  elements["sigma-hint"].textContent = "";
+  // Without an estimate nothing could go on.
+  setRunning(true, "Estimating the noise…", { canStop: false });
   try {
     state.estimate = await computer.open({
       data: image.data,
@@ -214,7 +222,7 @@ function update(part = null) {
   state.wanted += 1;
   state.wantedPart = part;
   // A short run is not worth ending: its worker would have to start again.
-  if (state.runningPart && state.isLarge && isWhole(state.runningPart)) computer.stop();
+  if (state.asked && state.isLarge && isWhole(state.asked.part)) computer.stop();
   state.updating ??= updates().finally(() => {
     state.updating = null;
   });
@@ -222,11 +230,16 @@ function update(part = null) {
 }
 
 async function updates() {
-  let seen;
   do {
-    seen = state.wanted;
+    state.seen = state.wanted;
     await run(state.image, state.wantedPart ?? partAround(view.centre));
-  } while (state.wanted !== seen);
+  } while (state.wanted !== state.seen);
+}
+
+/** End what is under way, and forget what was asked for meanwhile. */
+function cancel() {
+  state.seen = state.wanted;
+  computer.stop();
 }
 
 async function run(image, part) {
@@ -235,7 +248,7 @@ async function run(image, part) {
   const isAll = isWhole(part);
   const steps = data.models.find(({ name }) => name === model).settings.steps;
   setRunning(true, isAll && state.isLarge ? "Denoising the whole image…" : "Denoising…");
-  state.runningPart = part;
+  state.asked = { part, model, sigma };
   const keepSteps = !(isAll && state.isLarge);
   try {
     const found = await computer.ask("denoise", { model, sigma, part, keepSteps });
@@ -247,13 +260,16 @@ async function run(image, part) {
     showResult();
   } catch (error) {
     setRunning(false);
-    if (error instanceof Cancelled) say("Cancelled.");
-    else {
+    if (error instanceof Cancelled) {
+      say("Cancelled.");
+      // The button that had the focus is no longer there.
+      if ([document.body, elements.cancel].includes(document.activeElement)) elements.sigma.focus();
+    } else {
       say("");
       complain(error);
     }
   } finally {
-    state.runningPart = null;
+    state.asked = null;
   }
 }
 
@@ -276,8 +292,9 @@ function showResult() {
   const what = whole ? "Denoised" : `Denoised ${part.width} × ${part.height} pixels of it`;
   say(`${what} in ${result.seconds.toFixed(result.seconds < 10 ? 2 : 0)} s by ${workers}.`);
   elements.whole.hidden = whole;
-  elements.whole.textContent = `Denoise all ${Math.round(megapixels(image))} megapixels`;
+  elements.whole.textContent = `Denoise all ${shown(Math.round(10 * megapixels(image)) / 10)} megapixels`;
   elements.canvas.setAttribute("aria-label", `${image.name} before and after denoising`);
+  explainAgain();
   document.body.dataset.done = String(Number(document.body.dataset.done ?? 0) + 1);
 }
 
@@ -294,13 +311,18 @@ function showStep(step) {
   showError(values);
 }
 
+/** Removed values that are black, with a minus, and white. */
+function noiseReach() {
+  const level = state.sigma ?? state.estimate?.sigma ?? 0;
+  return 3 * (level || state.range / 50);
+}
+
 /** Paint the removed noise, once it is to be seen. */
 function showNoise() {
   const { result, image } = state;
   if (!result || view.mode !== "noise" || view.layers.noise) return;
   const { samples } = image;
-  const level = state.sigma ?? state.estimate?.sigma ?? 0;
-  const reach = 3 * (level || state.range / 50);
+  const reach = noiseReach();
   const before = isWhole(result.part)
     ? image
     : { data: partOf(image, result.part), stride: samples, samples, ...result.part };
@@ -310,8 +332,9 @@ function showNoise() {
 function showTags() {
   const step = state.result && state.step < state.result.steps ? `step ${state.step}` : "after";
   const mode = view.mode;
+  const reach = state.image ? shown(noiseReach()) : "";
   elements["tag-left"].textContent = mode === "split" ? "before" : "";
-  elements["tag-right"].textContent = mode === "noise" ? "removed noise" : step;
+  elements["tag-right"].textContent = mode === "noise" ? `removed noise, −${reach} to ${reach}` : step;
   elements["split-row"].hidden = mode !== "split";
 }
 
@@ -342,7 +365,8 @@ async function explain(place) {
   const { part } = result;
   const [x, y] = [Math.round(place.x) - part.x, Math.round(place.y) - part.y];
   if (x < 0 || y < 0 || x > part.width || y > part.height) return;
-  view.mark = { x: x + part.x, y: y + part.y };
+  const mark = { x: x + part.x, y: y + part.y };
+  view.mark = mark;
   view.draw();
   elements.why.open = true;
   const step = Math.min(state.step, result.steps - 1);
@@ -351,11 +375,29 @@ async function explain(place) {
   const question = { model: result.model, sigma: result.sigma, values, part: { width, height }, x, y, step };
   try {
     const found = await computer.ask("explain", question);
-    if (!found) return;
-    showWhy(found, view.mark, step);
+    if (view.mark !== mark) return;
+    if (found) showWhy(found, mark, step);
+    else forgetWhy();
   } catch (error) {
     complain(error);
   }
+}
+
+/** Explain the same place again, after something else was computed or is shown. */
+function explainAgain() {
+  const { mark, part } = view;
+  if (!mark) return;
+  const [x, y] = [mark.x - part.x, mark.y - part.y];
+  const isInside = x >= 0 && y >= 0 && x <= part.width && y <= part.height;
+  if (elements.why.open && isInside) explain(mark);
+  else forgetWhy();
+}
+
+function forgetWhy() {
+  view.mark = null;
+  view.draw();
+  elements["why-content"].hidden = true;
+  elements["why-hint"].hidden = false;
 }
 
 function showWhy(found, mark, step) {
@@ -459,9 +501,12 @@ function save(name, blob) {
 async function download() {
   const { image } = state;
   const whole = { x: 0, y: 0, width: image.width, height: image.height };
-  if (!state.result || !isWhole(state.result.part)) await update(whole);
+  // What is on the screen may be of other settings: they have just changed, or were cancelled.
+  const isPresent = (found) =>
+    found && isWhole(found.part) && found.model === elements.model.value && found.sigma === state.sigma;
+  if (!isPresent(state.result)) await (isPresent(state.asked) ? state.updating : update(whole));
   const { result } = state;
-  if (!result || state.image !== image || !isWhole(result.part)) return;
+  if (state.image !== image || !isPresent(result)) return;
   const file = await writeImage(image, result.values, "denoised");
   save(file.name, file.blob);
   say(`Saved ${file.name}.`);
@@ -488,7 +533,11 @@ async function copy(id, button) {
 // ---- wiring ----
 
 const view = new View(elements.canvas, {
-  onPick: explain,
+  onPick: async (place) => {
+    await explain(place);
+    // Beside the image it may be out of sight; below the image, the image would be.
+    if (matchMedia("(min-width: 861px)").matches) elements.why.scrollIntoView({ block: "nearest" });
+  },
   onSplit(part) {
     view.split = Math.min(Math.max(part, 0), 1);
     elements.split.value = Math.round(100 * view.split);
@@ -534,6 +583,12 @@ function listen() {
     if (file) await openFile(file);
   });
   for (const id of ["choose", "another"]) on(id, "click", () => elements.file.click());
+  on("back", "click", () => {
+    // The image stays below, until another one is opened.
+    elements.main.dataset.state = "empty";
+    elements.open.scrollIntoView({ block: "nearest" });
+    elements.choose.focus({ preventScroll: true });
+  });
   on("model", "change", () => {
     showSettings();
     update();
@@ -544,6 +599,7 @@ function listen() {
     const level = low * (high / low) ** (elements.sigma.value / 1000);
     state.sigma = elements.sigma.value === "0" ? 0 : Number(shown(level));
     elements["sigma-value"].textContent = shown(state.sigma);
+    elements.compared.replaceChildren(); // of another level
     clearTimeout(timer);
     timer = setTimeout(() => {
       showSettings();
@@ -552,11 +608,12 @@ function listen() {
   });
   on("sigma-auto", "click", () => {
     state.sigma = null;
+    elements.compared.replaceChildren();
     showSettings();
     update();
     elements.sigma.focus();
   });
-  on("cancel", "click", () => computer.stop());
+  on("cancel", "click", cancel);
   on("whole", "click", () =>
     update({ x: 0, y: 0, width: state.image.width, height: state.image.height }),
   );
@@ -568,6 +625,7 @@ function listen() {
     showStep(Number(elements.step.value));
     showSteps();
   });
+  on("step", "change", explainAgain);
   for (const input of document.querySelectorAll("input[name=show]"))
     input.addEventListener("change", () => {
       view.mode = input.value;

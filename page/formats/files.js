@@ -34,6 +34,7 @@ function checkSize(width, height) {
 export async function readImage(name, bytes) {
   let image;
   try {
+    if (!bytes.length) throw new FileError("it is empty");
     if (isPng(bytes)) image = await readPng(bytes, checkSize);
     else if (isTiff(bytes)) image = await readTiff(bytes, checkSize);
     else if (isJpeg(bytes) || isWebp(bytes)) image = await readPicture(bytes, checkSize);

@@ -295,8 +295,10 @@ export function writeTiff({ width, height, stride, samples, data, inverted = fal
       if (type === 3) view.setUint16(where, value, true);
       else if (type === 4) view.setUint32(where, value, true);
       else {
-        view.setUint32(where, Math.round(value * 10000), true);
-        view.setUint32(where + 4, 10000, true);
+        // Of 500000 pixels per centimetre, say, ten thousandths would not fit.
+        const parts = value * 10000 < 2 ** 32 ? 10000 : 1;
+        view.setUint32(where, Math.round(value * parts), true);
+        view.setUint32(where + 4, parts, true);
       }
     });
   });

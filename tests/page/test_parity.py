@@ -347,6 +347,19 @@ def test_files_are_read_and_written_with_all_bits(ask: Ask, tmp_path: Path) -> N
         np.testing.assert_array_equal(copy, image, err_msg=name)
 
 
+def test_resolution_of_tiff_is_kept(ask: Ask, tmp_path: Path) -> None:
+    paths = []
+    for resolution in (300.5, 500_000.0, 3e9):
+        paths.append(str(tmp_path / f"{resolution}.tif"))
+        options: dict[str, Any] = {"resolution": (resolution,) * 2, "resolutionunit": 3}
+        tifffile.imwrite(paths[-1], example((6, 5), np.uint8), **options)
+    for path, found in zip(paths, ask("files", paths), strict=True):
+        written = base64.b64decode(found["written"])
+        with tifffile.TiffFile(path) as before, tifffile.TiffFile(io.BytesIO(written)) as after:
+            assert after.pages.first.resolution == pytest.approx(before.pages.first.resolution)
+            assert after.pages.first.resolutionunit == before.pages.first.resolutionunit
+
+
 def tags_of_tiff(tags: dict[int, int], kind: int = 4, count: int = 1) -> bytes:
     """Return the beginning of a TIFF file with these tags."""
     entries = [struct.pack("<HHII", tag, kind, count, value) for tag, value in tags.items()]
@@ -372,7 +385,7 @@ def test_files_that_cannot_be_read_say_why(ask: Ask, tmp_path: Path) -> None:
     huge[16:24] = (40000).to_bytes(4, "big") + (30000).to_bytes(4, "big")
     broken("huge.png", bytes(huge), "1200 megapixels")
     broken("text.png", b"not an image at all", "neither PNG nor TIFF")
-    broken("empty.png", b"", "neither PNG nor TIFF")
+    broken("empty.png", b"", "it is empty")
     refused: list[tuple[str, NDArray[Any], dict[str, Any], str]] = [
         ("stack.tif", np.stack([grey, grey]), {}, "several pages"),
         ("signed.tif", grey.astype(np.int16), {}, "16 bits with a sign"),

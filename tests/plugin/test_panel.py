@@ -384,6 +384,18 @@ def test_own_model(viewer: Any, panel_for: Callable[[], Any], qtbot: Any, tmp_pa
     assert "own.json" in panel.message
 
 
+def test_layers_that_are_renamed_stay_chosen(viewer: Any, panel_for: Callable[[], Any]) -> None:
+    viewer.add_image(disc(), name="other")
+    layer = viewer.add_image(disc(3), name="chosen")
+    mask = viewer.add_labels(np.ones((72, 80), int), name="valid")
+    panel = panel_for()
+    panel.layer.value, panel.axes.value, panel.mask.value = layer, "ZYX", mask
+    layer.name, mask.name = "chosen, renamed", "valid, renamed"
+    assert (panel.layer.value, panel.axes.value, panel.mask.value) == (layer, "ZYX", mask)
+    viewer.layers.remove(mask)
+    assert (panel.layer.value, panel.axes.value, panel.mask.value) == (layer, "ZYX", None)
+
+
 def test_layers_come_and_go(viewer: Any, panel_for: Callable[[], Any], qtbot: Any) -> None:
     panel = panel_for()
     run(qtbot, panel)

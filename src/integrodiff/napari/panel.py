@@ -165,10 +165,15 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
 
     def _layers_changed(self, _: Any = None) -> None:
         """Offer the layers that there are now; keep what was chosen."""
-        before = self.layer.value
+        before, axes, mask = self.layer.value, self.axes.value, self.mask.value
         self.layer.reset_choices()
         self.mask.reset_choices()
-        if self.layer.value is not before:
+        # To the boxes a layer with another name is another one.
+        if mask in self.mask.choices:
+            self.mask.value = mask
+        if before is not None and before in self.layer.choices:
+            self.layer.value, self.axes.value = before, axes
+        elif self.layer.value is not before:
             self._layer_changed()
 
     def _layer_changed(self, _: Any = None) -> None:
@@ -347,10 +352,11 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
         if run.is_preview:
             self._remove_previews()
         shown = {**run.shown, "metadata": {"integrodiff": about}}
-        self._viewer.add_image(outcome.result, name=name, **run.grey, **shown)
+        layer = self._viewer.add_image(outcome.result, name=name, **run.grey, **shown)
         if self.keep_removed.value and outcome.removed is not None:
             what = "removed noise, mean of colours" if shown["rgb"] else "removed noise"
             self._add_removed(f"{name}, {what}", outcome.removed, shown)
+            self._viewer.layers.selection.active = layer  # not the one that is hidden
         self._finish(f"done; {outcome.noise}; engine {outcome.engine}", *run.warnings, done=True)
 
     def _add_removed(self, name: str, removed: Any, shown: dict[str, Any]) -> None:
