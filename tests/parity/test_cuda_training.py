@@ -264,7 +264,7 @@ def test_recipes_take_the_kernels_where_they_can_run(
     gpu: EmulatedGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameterisation = Parameterisation(MODELS["pm"], (20.0,))
-    monkeypatch.setattr(ENGINES["cuda"], "unavailable", lambda: None)
+    monkeypatch.setattr(type(ENGINES["cuda"]), "unavailable", lambda _: None)
     monkeypatch.setattr(recipes, "CudaLineariser", partial(CudaLineariser, gpu=gpu))
     chosen = [best_lineariser(parameterisation, images(), device=d) for d in ("auto", "cuda")]
     assert [type(one) for one in chosen] == [CudaLineariser] * 2

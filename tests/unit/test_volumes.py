@@ -240,7 +240,7 @@ def test_what_the_compiled_engine_does_not_take(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EngineUnavailableError, match="volumes with several terms"):
         denoise(scene(), 15, axes="ZYX", model=QUICK, engine="native")
     engine_module._warn_of_slow_engine.cache_clear()
-    monkeypatch.setattr(ENGINES["torch"], "has_gpu", lambda: False)
+    monkeypatch.setattr(type(ENGINES["torch"]), "has_gpu", lambda _: False)
     with pytest.warns(SlowEngineWarning, match="several terms"):
         found = denoise(scene(), 15, **{**COMMON, "engine": "auto"})
     np.testing.assert_array_equal(found, denoise(scene(), 15, **COMMON))
