@@ -88,7 +88,7 @@ def denoise(
         ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
         invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
         CuPy array, Pillow image or ``xarray.DataArray`` comes back as one; the latter two know
-        their axes. Arrays on a GPU are denoised there; see :doc:`/torch`.
+        their axes. Arrays on a GPU are :doc:`denoised there </torch>`.
     sigma : float, sequence of float, array, mapping or "map", optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image, for volumes
