@@ -15,15 +15,22 @@ const COMPARED_SIDE = 256;
 /** Images up to this size may be tried with noise. */
 const NOISY_PIXELS = 6e6;
 
-const HINTS = {
-  pm: "Perona-Malik: one scale, the same in all directions",
-  eed: "Edge-enhancing diffusion: one scale, along edges",
-  iid: "Many scales, the same in all directions",
-  iad: "The paper's model: many scales, along structures, 4 numbers",
-  "iad-full": "The paper's model with free numbers for each noise level",
-  "iad-fast": "Five steps, nearly as good as iad-plus",
-  "iad-plus": "First and second derivatives; the default",
-  "iad-deep": "Each step with numbers of its own: the most accurate, and the slowest",
+/** Of each model: what its name stands for, in the list, and what to expect of it, below the list. */
+const MODELS = {
+  pm: ["Perona-Malik", "The classic, to compare with: noise stays at edges."],
+  eed: ["edge-enhancing diffusion", "A classic, to compare with: smooths along edges, of one width."],
+  iid: [
+    "integrodifferential isotropic diffusion",
+    "Sees details of many sizes; smooths the same in all directions.",
+  ],
+  iad: [
+    "integrodifferential anisotropic diffusion",
+    "Sees details of many sizes and smooths along them; only four numbers, the easiest to explain.",
+  ],
+  "iad-full": ["tuned for each noise level", "As iad, slightly more accurate."],
+  "iad-fast": ["quick", "Nearly as accurate as the default, in less time: for large images."],
+  "iad-plus": ["the default", "Accurate, and fast enough to try settings."],
+  "iad-deep": ["the best result", "The most accurate, and the slowest: for the final result."],
 };
 
 const byId = (id) => document.getElementById(id);
@@ -36,7 +43,7 @@ const state = {
   image: null, // what is denoised: the source, or the source with noise
   estimate: null,
   sigma: null, // null: as estimated
-  result: null, // { part, values, images, steps, seconds, model, sigma }
+  result: null, // { part, values, images, steps, seconds, model, sigma, level }
   step: 0,
   wanted: 0, // how often something was asked for,
   seen: 0, // of which so many times it is computed, or was cancelled
@@ -64,6 +71,21 @@ function complain(error) {
 
 function say(text) {
   elements.status.textContent = text;
+}
+
+/** Whether a result is that of the settings: they may have changed since, and been cancelled. */
+const isPresent = (found) =>
+  Boolean(found) && found.model === elements.model.value && found.sigma === state.sigma;
+
+function sayCancelled() {
+  const { result } = state;
+  if (!result) say("Cancelled. The image is not denoised yet.");
+  else if (isPresent(result)) say("Cancelled.");
+  else
+    say(
+      `Cancelled. The image shown is still that of ${result.model} at noise level ${shown(result.level)}, ` +
+        "not of these settings.",
+    );
 }
 
 function setRunning(running, text, { canStop = true } = {}) {
@@ -96,8 +118,7 @@ async function openBytes(name, bytes) {
   // What had the focus is no longer there.
   if (wasOpening) elements.canvas.focus({ preventScroll: true });
   elements.psnr.hidden = true;
-  elements["why-content"].hidden = true;
-  elements["why-hint"].hidden = false;
+  forgetWhy();
   elements.added.disabled = image.width * image.height > NOISY_PIXELS;
   document.title = `${name} – integrodiff`;
   await use(image);
@@ -184,7 +205,7 @@ function showSettings() {
   else if (estimate.correlated) hint = "Estimated; the noise is correlated between pixels.";
   else hint = "Estimated from the image.";
   elements["sigma-hint"].textContent = hint;
-  elements["model-hint"].textContent = HINTS[elements.model.value] ?? "";
+  elements["model-hint"].textContent = MODELS[elements.model.value]?.[1] ?? "";
   const settings = { model: elements.model.value, defaultModel: data.defaultModel, sigma: state.sigma };
   elements.command.textContent = commandFor(state.image, settings);
   elements.python.textContent = pythonFor(state.image, settings);
@@ -253,7 +274,8 @@ async function run(image, part) {
   try {
     const found = await computer.ask("denoise", { model, sigma, part, keepSteps });
     if (state.image !== image) return;
-    state.result = { ...found, part, model, sigma, values: found.result };
+    const level = sigma ?? state.estimate.sigma;
+    state.result = { ...found, part, model, sigma, level, values: found.result };
     state.result.steps = keepSteps ? steps : 1;
     state.step = state.result.steps;
     setRunning(false);
@@ -261,7 +283,7 @@ async function run(image, part) {
   } catch (error) {
     setRunning(false);
     if (error instanceof Cancelled) {
-      say("Cancelled.");
+      sayCancelled();
       // The button that had the focus is no longer there.
       if ([document.body, elements.cancel].includes(document.activeElement)) elements.sigma.focus();
     } else {
@@ -313,7 +335,7 @@ function showStep(step) {
 
 /** Removed values that are black, with a minus, and white. */
 function noiseReach() {
-  const level = state.sigma ?? state.estimate?.sigma ?? 0;
+  const level = state.result?.level ?? 0;
   return 3 * (level || state.range / 50);
 }
 
@@ -344,7 +366,9 @@ function showSteps() {
   if (!result) return;
   elements.step.max = result.steps;
   elements.step.value = state.step;
-  elements["step-value"].textContent = `${state.step} of ${result.steps}`;
+  const text = `${state.step} of ${result.steps}`;
+  elements["step-value"].textContent = text;
+  elements.step.setAttribute("aria-valuetext", text);
 }
 
 function showError(values) {
@@ -398,11 +422,13 @@ function forgetWhy() {
   view.draw();
   elements["why-content"].hidden = true;
   elements["why-hint"].hidden = false;
+  elements["to-why"].hidden = true;
 }
 
 function showWhy(found, mark, step) {
   elements["why-content"].hidden = false;
   elements["why-hint"].hidden = true;
+  elements["to-why"].hidden = false;
   drawEllipses(elements.ellipse, found);
   const [larger, smaller] = [found.larger, found.smaller].map((mu) => Math.sqrt(mu) / found.factor);
   const sum = found.larger + found.smaller;
@@ -453,7 +479,7 @@ async function compare() {
     say("Compared all models.");
   } catch (error) {
     setRunning(false);
-    if (error instanceof Cancelled) say("Cancelled.");
+    if (error instanceof Cancelled) sayCancelled();
     else complain(error);
   }
 }
@@ -501,12 +527,10 @@ function save(name, blob) {
 async function download() {
   const { image } = state;
   const whole = { x: 0, y: 0, width: image.width, height: image.height };
-  // What is on the screen may be of other settings: they have just changed, or were cancelled.
-  const isPresent = (found) =>
-    found && isWhole(found.part) && found.model === elements.model.value && found.sigma === state.sigma;
-  if (!isPresent(state.result)) await (isPresent(state.asked) ? state.updating : update(whole));
+  const isWanted = (found) => isPresent(found) && isWhole(found.part);
+  if (!isWanted(state.result)) await (isWanted(state.asked) ? state.updating : update(whole));
   const { result } = state;
-  if (state.image !== image || !isPresent(result)) return;
+  if (state.image !== image || !isWanted(result)) return;
   const file = await writeImage(image, result.values, "denoised");
   save(file.name, file.blob);
   say(`Saved ${file.name}.`);
@@ -538,11 +562,7 @@ const view = new View(elements.canvas, {
     // Beside the image it may be out of sight; below the image, the image would be.
     if (matchMedia("(min-width: 861px)").matches) elements.why.scrollIntoView({ block: "nearest" });
   },
-  onSplit(part) {
-    view.split = Math.min(Math.max(part, 0), 1);
-    elements.split.value = Math.round(100 * view.split);
-    view.draw();
-  },
+  onSplit: divide,
   onMoved() {
     clearTimeout(view.timer);
     if (!state.isLarge || !state.result || isWhole(state.result.part)) return;
@@ -557,6 +577,15 @@ const view = new View(elements.canvas, {
     }, 350);
   },
 });
+
+/** Put the divider at a place from 0, the left, to 1. */
+function divide(place) {
+  view.split = Math.min(Math.max(place, 0), 1);
+  const percent = Math.round(100 * view.split);
+  elements.split.value = percent;
+  elements.split.setAttribute("aria-valuetext", `${percent} percent before`);
+  view.draw();
+}
 
 function listen() {
   const on = (id, event, action) => elements[id].addEventListener(event, action);
@@ -617,10 +646,7 @@ function listen() {
   on("whole", "click", () =>
     update({ x: 0, y: 0, width: state.image.width, height: state.image.height }),
   );
-  on("split", "input", () => {
-    view.split = elements.split.value / 100;
-    view.draw();
-  });
+  on("split", "input", () => divide(elements.split.value / 100));
   on("step", "input", () => {
     showStep(Number(elements.step.value));
     showSteps();
@@ -633,6 +659,11 @@ function listen() {
       showTags();
       view.draw();
     });
+  on("go-to-why", "click", () => {
+    elements.why.open = true;
+    elements.why.scrollIntoView({ block: "start" });
+    elements.why.querySelector("summary").focus({ preventScroll: true });
+  });
   on("zoom-in", "click", () => view.zoom(1.25));
   on("zoom-out", "click", () => view.zoom(0.8));
   on("zoom-fit", "click", () => view.fit());
@@ -690,7 +721,8 @@ async function begin() {
   data = models;
   for (const { name } of data.models) {
     const option = document.createElement("option");
-    option.value = option.textContent = name;
+    option.value = name;
+    option.textContent = name in MODELS ? `${name} – ${MODELS[name][0]}` : name;
     option.selected = name === data.defaultModel;
     elements.model.append(option);
   }

@@ -3,6 +3,10 @@
 const LARGEST_ZOOM = 40;
 const GRIP = 14;
 const CLICK = 5;
+/** Where the handle of the divider is: a mark in the middle stays in sight. */
+const HANDLE = 0.8;
+/** Shown where the removed noise is not known; zero is brighter. */
+const UNKNOWN = "#4a4f52";
 
 export class View {
   constructor(canvas, { onPick, onSplit, onMoved }) {
@@ -112,15 +116,17 @@ export class View {
     };
     context.imageSmoothingEnabled = this.scale < 1.5;
     context.imageSmoothingQuality = "high";
-    const paint = (layer, box) =>
-      context.drawImage(
-        layer,
-        origin.x + box.x * this.scale,
-        origin.y + box.y * this.scale,
-        box.width * this.scale,
-        box.height * this.scale,
-      );
-    paint(before, { x: 0, y: 0, width: before.width, height: before.height });
+    const onCanvas = ({ x, y, width, height }) => [
+      origin.x + x * this.scale,
+      origin.y + y * this.scale,
+      width * this.scale,
+      height * this.scale,
+    ];
+    const whole = onCanvas({ x: 0, y: 0, width: before.width, height: before.height });
+    if (this.mode === "noise") {
+      context.fillStyle = UNKNOWN;
+      context.fillRect(...whole);
+    } else context.drawImage(before, ...whole);
     const top = this.mode === "noise" ? noise : after;
     if (top && this.part) {
       const line = this.mode === "split" ? this.split * width : 0;
@@ -128,18 +134,13 @@ export class View {
       context.beginPath();
       context.rect(line, 0, width - line, height);
       context.clip();
-      paint(top, this.part);
+      context.drawImage(top, ...onCanvas(this.part));
       context.restore();
       if (this.part.width < before.width || this.part.height < before.height) {
         context.strokeStyle = "rgb(255 255 255 / 60%)";
         context.lineWidth = 1;
         context.setLineDash([5, 4]);
-        context.strokeRect(
-          origin.x + this.part.x * this.scale,
-          origin.y + this.part.y * this.scale,
-          this.part.width * this.scale,
-          this.part.height * this.scale,
-        );
+        context.strokeRect(...onCanvas(this.part));
         context.setLineDash([]);
       }
       if (this.mode === "split") this.#drawDivider(context, line, height);
@@ -150,16 +151,17 @@ export class View {
   #drawDivider(context, x, height) {
     context.fillStyle = "rgb(255 255 255 / 90%)";
     context.fillRect(x - 1, 0, 2, height);
+    const y = HANDLE * height;
     context.beginPath();
-    context.arc(x, height / 2, 13, 0, 2 * Math.PI);
+    context.arc(x, y, 13, 0, 2 * Math.PI);
     context.fill();
     context.strokeStyle = "#1f5f7a";
     context.lineWidth = 2;
     context.beginPath();
     for (const side of [-1, 1]) {
-      context.moveTo(x + side * 3, height / 2 - 4);
-      context.lineTo(x + side * 7, height / 2);
-      context.lineTo(x + side * 3, height / 2 + 4);
+      context.moveTo(x + side * 3, y - 4);
+      context.lineTo(x + side * 7, y);
+      context.lineTo(x + side * 3, y + 4);
     }
     context.stroke();
   }

@@ -88,7 +88,7 @@ def denoise(
         ``channel_axis`` describes. Integer or real floating point. Pixels with NaN or infinity are
         invalid, and so are the masked pixels of a masked array. A masked array, PyTorch tensor,
         CuPy array, Pillow image or ``xarray.DataArray`` comes back as one; the latter two know
-        their axes. Arrays on a GPU are denoised there; see ``docs/torch.md``.
+        their axes. Arrays on a GPU are :doc:`denoised there </torch>`.
     sigma : float, sequence of float, array, mapping or "map", optional
         Standard deviation of the noise in grey levels of ``image``: one number, one for each
         channel or colour sample, or a map (rows, columns) if it varies over the image, for volumes
@@ -105,7 +105,7 @@ def denoise(
     model : str, path or Model
         Name of a model that comes with the package (``iad-plus``, ``iad-fast``, ``iad-deep``,
         ``iad-full``, ``iad``, ``iid``, ``eed``, ``pm``), a model file, or a model. For volumes,
-        ``iad-plus`` selects parameters of its own; see ``docs/volumes.md``.
+        ``iad-plus`` selects parameters of its own; see :doc:`/volumes`.
     data_range : float, optional
         Difference between the largest and smallest grey value that the image could have; it maps
         the image to the scale [0, 255] on which the parameters were trained. It need not be

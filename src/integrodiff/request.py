@@ -520,8 +520,11 @@ class ResolvedRequest:
 
     @property
     def noise(self) -> str:
-        """Description of the noise of all channels."""
-        return "; ".join(dict.fromkeys(str(channel) for channel in self.reported))
+        """Description of the noise of all channels, one by one if they differ."""
+        texts = [str(channel) for channel in self.reported]
+        if len(set(texts)) == 1:
+            return texts[0]
+        return "; ".join(f"{text} in channel {number}" for number, text in enumerate(texts))
 
 
 def resolve(request: Request, source: Source, sample: Source | None = None) -> ResolvedRequest:

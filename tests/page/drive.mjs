@@ -102,7 +102,23 @@ const scenarios = {
       for (let k = 0; k < 12; k += 1) await page.keyboard.press("ArrowRight");
     });
     await andWait(page, () => page.selectOption("#model", "pm"));
-    return { ...seen, button, running, hidden, after: await text(page, "#status") };
+    const after = await text(page, "#status");
+    // Where nothing was computed there is no removed noise to be seen.
+    await page.click('input[value="noise"] + span');
+    await page.click("#zoom-fit");
+    await page.waitForTimeout(200);
+    const outside = await page.evaluate(() => {
+      const { width, height } = document.querySelector("#canvas");
+      const left = (width - Math.min(width, 1.5 * height)) / 2;
+      const context = document.querySelector("#canvas").getContext("2d");
+      return [0.1, 0.3, 0.7].map((y) => [...context.getImageData(left + 9, y * height, 1, 1).data].join());
+    });
+    // The slowest model, cancelled: what is shown is that of the one before.
+    await page.selectOption("#model", "iad-deep");
+    await page.click("#cancel");
+    await page.waitForFunction(() => document.querySelector("#status").textContent.startsWith("Cancelled"));
+    const cancelled = await text(page, "#status");
+    return { ...seen, button, running, hidden, after, outside, cancelled };
   },
 
   // An image of which a part is denoised first: downloading denoises all of it.
@@ -202,6 +218,7 @@ const scenarios = {
       await page.mouse.up();
     });
     const divider = await page.inputValue("#split");
+    const spoken = await page.getAttribute("#split", "aria-valuetext");
     for (const mode of ["after", "noise"])
       await changed(mode, () => page.click(`input[value="${mode}"] + span`));
     await page.click('input[value="after"] + span');
@@ -283,7 +300,7 @@ const scenarios = {
         })
         .map((element) => element.outerHTML),
     );
-    return { focused, several, changes, divider, step, why, scales, compared, model, moved, back, copied, python, unnamed };
+    return { focused, several, changes, divider, spoken, step, why, scales, compared, model, moved, back, copied, python, unnamed };
   },
 
   // Once it was there, the page needs no network.
@@ -308,13 +325,24 @@ const scenarios = {
     const loaded = await width();
     await page.tap("#canvas", { position: { x: 100, y: 150 } });
     await page.waitForSelector("#why-rows tr");
+    const sees = (selector) =>
+      page.evaluate((name) => {
+        const { top, bottom } = document.querySelector(name).getBoundingClientRect();
+        return bottom > top && top >= 0 && bottom <= innerHeight;
+      }, selector);
+    const told = await sees("#go-to-why");
+    const before = await sees("#why-text");
+    await page.tap("#go-to-why");
+    await page.waitForTimeout(100);
+    const why = { told, before, after: await sees("#why-text") };
+    const mouse = await page.locator(".with-mouse:visible").count();
     const targets = await page.evaluate(() =>
       [...document.querySelectorAll("button, select, summary")]
         .filter((element) => element.offsetParent)
         .map((element) => [element.textContent.slice(0, 20), element.getBoundingClientRect().height])
         .filter(([, height]) => height < 24),
     );
-    return { start, loaded, targets };
+    return { start, loaded, why, mouse, targets };
   },
 };
 

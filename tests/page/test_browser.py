@@ -161,6 +161,10 @@ def test_photograph_of_24_megapixels(drive: Drive, tmp_path: Path) -> None:
     assert seen["hidden"]
     assert "Denoised 640 × 640 pixels of it" in seen["after"]
     assert seen["command"] == "integrodiff denoise large.jpg large-denoised.png --exact"
+    assert seen["outside"] == ["74,79,82,255"] * 3
+    assert seen["cancelled"].startswith(
+        "Cancelled. The image shown is still that of pm at noise level "
+    )
 
 
 @pytest.mark.long
@@ -238,6 +242,7 @@ def test_every_control(drive: Drive) -> None:
     assert seen["several"] is False
     assert all(seen["changes"].values()), seen["changes"]
     assert 65 <= int(seen["divider"]) <= 75
+    assert seen["spoken"] == f"{seen['divider']} percent before"
     assert seen["step"] == "1 of 6"
     assert seen["why"].startswith("At column ")
     assert seen["scales"] == 8
@@ -265,6 +270,8 @@ def test_on_a_phone(drive: Drive) -> None:
     check(seen)
     assert seen["start"] <= 390
     assert seen["loaded"] <= 390
+    assert seen["why"] == {"told": True, "before": False, "after": True}
+    assert seen["mouse"] == 0
     assert seen["targets"] == []
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,9 @@ def test_preview_of_the_visible_part(viewer: Any, panel_for: Callable[[], Any], 
     run(qtbot, panel, preview=True)
     names = [layer.name for layer in viewer.layers]
     assert names == ["disc", "preview of disc", "preview of disc, removed noise"]
+    run(qtbot, panel)
+    names = [layer.name for layer in viewer.layers]
+    assert names == ["disc", "disc denoised", "disc denoised, removed noise"]
 
 
 def test_volume_takes_axes_and_spacing_of_the_layer(
@@ -214,16 +217,15 @@ def test_preview_of_a_volume_has_the_slices_around_the_present_one(
     np.testing.assert_array_equal(preview.data, expected)
 
 
-def test_unknown_axes_are_asked_for_in_the_words_of_the_package(
-    viewer: Any, panel_for: Callable[[], Any], qtbot: Any
-) -> None:
+def test_unknown_axes_are_asked_for(viewer: Any, panel_for: Callable[[], Any], qtbot: Any) -> None:
     viewer.add_image(disc(3), name="stack")
     panel = panel_for()
     assert panel.axes.value == "choose"
-    with pytest.raises(ValueError, match="ambiguous") as raised:
-        integrodiff.denoise(disc(3))
     run(qtbot, panel)
-    assert panel.message == f"error: {raised.value}"
+    assert panel.message.startswith(
+        "error: choose the axes above: Z for the slices of a volume, T "
+    )
+    assert panel.copy_code() == ""
     assert len(viewer.layers) == 1
     panel.axes.value = "CYX"
     panel.sigma.value = "12, 11, 10"
@@ -323,16 +325,61 @@ def test_warnings_are_shown_every_time(
         assert "warning: the spacing of this volume is 3 : 1 : 1 (z : y : x)" in panel.message
 
 
+@pytest.fixture
+def notified(napari: Any) -> Iterator[list[Any]]:
+    """What is shown as a notification."""
+    from napari.utils.notifications import notification_manager
+
+    found: list[Any] = []
+    notification_manager.notification_ready.connect(found.append)
+    yield found
+    notification_manager.notification_ready.disconnect(found.append)
+
+
 @pytest.mark.parametrize("level", ["-3", "nan", "twelve", "1, 2"])
 def test_bad_levels_are_shown_as_errors(
-    viewer: Any, panel_for: Callable[[], Any], qtbot: Any, level: str
+    viewer: Any, panel_for: Callable[[], Any], qtbot: Any, notified: list[Any], level: str
 ) -> None:
     viewer.add_image(disc(), name="disc")
     panel = panel_for()
     panel.sigma.value = level
     run(qtbot, panel)
     assert panel.message.startswith("error: ")
+    assert "noise level must" in panel.message  # as the panel names it
+    assert "sigma" not in panel.message
     assert len(viewer.layers) == 1
+    # What a person can mend is said without a traceback.
+    assert [f"error: {shown.message}" for shown in notified] == [panel.message]
+    assert not hasattr(notified[0], "exception")
+
+
+def test_faults_are_shown_with_their_traceback(
+    viewer: Any,
+    panel_for: Callable[[], Any],
+    qtbot: Any,
+    notified: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a fault")
+
+    viewer.add_image(disc(), name="disc")
+    panel = panel_for()
+    monkeypatch.setattr("integrodiff.napari.job._Denoiser", fails)
+    run(qtbot, panel)
+    assert panel.message == "error: a fault"
+    (shown,) = notified
+    assert isinstance(shown.exception, RuntimeError)
+
+
+def test_levels_of_channels_are_told_apart(
+    viewer: Any, panel_for: Callable[[], Any], qtbot: Any
+) -> None:
+    viewer.add_image(disc(2), name="two", axis_labels=("c", "y", "x"))
+    panel = panel_for()
+    panel.sigma.value = "12, 20"
+    run(qtbot, panel)
+    assert panel.message.startswith("done; sigma 12 in channel 0; sigma 20 in channel 1; engine ")
 
 
 def test_units_that_cannot_be_compared(

@@ -2,11 +2,13 @@
 
 It holds no denoising of its own. What a person chooses becomes :class:`~integrodiff.napari.job.\
 Settings`, the arguments of :func:`integrodiff.denoise`; messages, warnings and errors are those of
-the package.
+the package, in the words of the panel.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -24,7 +26,7 @@ from magicgui.widgets import (
     PushButton,
 )
 from napari.layers import Image, Labels
-from napari.utils.notifications import notification_manager
+from napari.utils.notifications import notification_manager, show_error
 
 from integrodiff import __version__
 from integrodiff._default_model import DEFAULT_MODEL
@@ -50,6 +52,8 @@ CHOOSE = "choose"
 """Entry for axes that the layer does not tell."""
 
 PREVIEW = "preview of "
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -211,12 +215,19 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
         Raises
         ------
         ValueError
-            If the noise level is not a number, or units cannot be compared.
+            If the axes are not chosen, the noise level is not a number, or units cannot be
+            compared.
         """
-        axes = None if self.axes.value in (None, CHOOSE) else self.axes.value
+        axes = self.axes.value
+        if axes in (None, CHOOSE):
+            raise ValueError(
+                "choose the axes above: Z for the slices of a volume, T for frames that share a "
+                "noise level, C for channels with a noise level each, Q for pages that are "
+                "denoised one by one"
+            )
         named = self.model_file.value
         own = "" if named is None or str(named) in ("", ".") else str(named)
-        distances = spacing(self.layer.value, axes) if axes and self.use_scale.value else None
+        distances = spacing(self.layer.value, axes) if self.use_scale.value else None
         if distances is not None and len(set(distances)) == 1:
             distances = None  # equal, which is what denoise assumes
         return Settings(
@@ -349,8 +360,7 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
             "code": run.code,
             **run.settings.arguments(),
         }
-        if run.is_preview:
-            self._remove_previews()
+        self._remove_previews()  # of other settings, and it would hide the result
         shown = {**run.shown, "metadata": {"integrodiff": about}}
         layer = self._viewer.add_image(outcome.result, name=name, **run.grey, **shown)
         if self.keep_removed.value and outcome.removed is not None:
@@ -379,12 +389,17 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
     def _warn(self, run: _Run, warning: Any) -> None:
         """Show a warning of the package; napari shows it as a notification, too."""
         if run is self._run:
-            run.warnings.append(f"warning: {warning}")
+            run.warnings.append(f"warning: {_in_words_of_panel(str(warning))}")
 
     def _show(self, error: Exception) -> None:
-        """Show an error, in the words of the package."""
-        self._say(f"error: {error}")
-        notification_manager.receive_error(type(error), error, error.__traceback__)
+        """Show an error; its traceback too, unless the package refuses what was chosen."""
+        text = _in_words_of_panel(str(error))
+        self._say(f"error: {text}")
+        if isinstance(error, (TypeError, ValueError)):
+            _LOG.debug("refused", exc_info=error)
+            show_error(text)
+        else:
+            notification_manager.receive_error(type(error), error, error.__traceback__)
 
     def _say(self, *messages: str) -> None:
         """Show messages below each other."""
@@ -398,6 +413,11 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
         self.cancel.enabled = False
         self.progress.max, self.progress.value = 1, int(done)
         self._say(*messages)
+
+
+def _in_words_of_panel(text: str) -> str:
+    """Return a message of the package with the argument ``sigma`` as the panel labels it."""
+    return re.sub(r"\bsigma\b(?!=)", "noise level", text)
 
 
 def _levels(text: str) -> float | tuple[float, ...] | None:

@@ -109,7 +109,7 @@ class ConstantSymbol(Symbol):
 
 @dataclass(frozen=True)
 class VolumeSymbol(Symbol):
-    r"""The symbol of the 2 x 2 x 2 cell of volumes; see docs/volumes.md.
+    r"""The symbol of the 2 x 2 x 2 cell of volumes; see :doc:`/volumes`.
 
     It is a function of :math:`p_a = 1 - \cos\omega_a` along three axes, and linear in each.
 

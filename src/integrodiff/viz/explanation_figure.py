@@ -337,7 +337,7 @@ def _rows_of_diffusivities(found: _Drawn) -> list[tuple[str, _Row]]:
         largest = max(items[0].weight for items in of_order)
         of_order = [items for items in of_order if items[0].weight >= _LEAST_WEIGHT * largest]
         chosen = [of_order[i] for i in _spread(len(of_order), _MOST_SCALES)]
-        which = {1: "gradient", 2: "second derivatives"}.get(order, f"derivatives of order {order}")
+        which = _name_of(order)
         if all(np.array_equal(item.across, item.along) for items in chosen for item in items):
             rows.append((f"Diffusivity at each scale ({which}), in all directions", chosen))
         else:
@@ -345,6 +345,11 @@ def _rows_of_diffusivities(found: _Drawn) -> list[tuple[str, _Row]]:
             along = [[_turned(item) for item in items] for items in chosen]
             rows.append((f"Diffusivity at each scale ({which}), along structures", along))
     return rows
+
+
+def _name_of(order: int) -> str:
+    """Return the derivatives of a term in words."""
+    return {1: "gradient", 2: "second derivatives"}.get(order, f"derivatives of order {order}")
 
 
 def _turned(item: Diffusivity) -> Diffusivity:
@@ -402,7 +407,7 @@ def _draw_curves(part: SubFigure, found: _Drawn) -> None:
             (axes[2], [item.weight for item in items]),
             (axes[3], [item.contrast for item in items]),
         ):
-            place.plot(scales, values, "o-", markersize=3, label=f"order {order}")
+            place.plot(scales, values, "o-", markersize=3, label=_name_of(order))
             place.set_xscale("symlog" if min(scales) == 0 else "log")
             place.set_yscale("log")
             for axis in (place.xaxis, place.yaxis):
