@@ -103,7 +103,7 @@ main()
 def test_a_signal_leaves_no_partial_file(tmp_path: Path, number: int, code: int) -> None:
     source = tmp_path / "in.npy"
     # Large enough for the signal to arrive in time, also on a busy machine.
-    np.save(source, np.random.default_rng(0).normal(128, 30, (1200, 1200)))
+    np.save(source, np.random.default_rng(0).normal(128, 30, (800, 800)))
     words = ["denoise", "in.npy", "out.npy", "--sigma", "20", "--data-range", "255", "-q"]
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", START, *words, "--engine", "numpy"],
