@@ -142,7 +142,8 @@ def test_full_disk(tmp_path: Path, suffix: str) -> None:
     before = sorted(tmp_path.rglob("*"))
     words = ["denoise", str(source), str(target), "--sigma", "0", "--engine", "numpy"]
     done = subprocess.run(
-        [sys.executable, "-m", "integrodiff.cli", *words],
+        # Compiled modules would be cut off as well, and nobody would notice until they are needed.
+        [sys.executable, "-B", "-m", "integrodiff.cli", *words],
         preexec_fn=small_disk,
         capture_output=True,
         text=True,
