@@ -474,11 +474,13 @@ def _explained(*words: object) -> Any:
 
 
 def _shown(figure: Any) -> tuple[Floats, tuple[float, float]]:
-    """Return the denoised image of a figure, its second one, and its window."""
-    from matplotlib.image import AxesImage
+    """Return the values of the denoised image of a figure, of all its planes, and its window."""
+    from matplotlib.axes import Axes
 
-    image = figure.findobj(AxesImage)[1]
-    return np.ma.getdata(image.get_array()), image.get_clim()
+    after = (axes for axes in figure.findobj(Axes) if axes.get_title().startswith("after"))
+    images = next(after).get_images()
+    values = np.concatenate([np.ma.getdata(image.get_array()).ravel() for image in images])
+    return values, images[0].get_clim()
 
 
 def _ct(side: int, folder: Path) -> str:

@@ -238,24 +238,25 @@ sys.exit(code)
 """
 
 
+def journal_lines(unfinished: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in unfinished.glob("journal*"))
+
+
 @pytest.mark.long
 def test_killed_and_resumed(tmp_path: Path) -> None:
     write_zarr(tmp_path / "in.zarr", values(700, 900))
-    arguments = (*GIVEN, "--block", "1/1")
+    arguments = (*GIVEN, *LIMIT, "--block", "1/1")
     succeed(tmp_path / "in.zarr", tmp_path / "whole.zarr", *arguments)
-    kills = 0
-    for delay in (3, 4, 5):
+    unfinished = tmp_path / ".out.zarr.unfinished"
+    for blocks in (0, 2, 5):  # in the journal when the job is killed
         job = program(tmp_path / "in.zarr", tmp_path / "out.zarr", *arguments)
-        time.sleep(delay)
-        if job.poll() is None:
-            job.send_signal(signal.SIGKILL)
-            kills += 1
+        while journal_lines(unfinished) <= blocks:
+            assert job.poll() is None, "it was not killed in time"
+            time.sleep(0.005)
+        job.send_signal(signal.SIGKILL)
         job.communicate()
-        if (tmp_path / "out.zarr").exists():
-            break
-    assert kills
-    if not (tmp_path / "out.zarr").exists():
-        succeed(tmp_path / "in.zarr", tmp_path / "out.zarr", *arguments)
+        assert not (tmp_path / "out.zarr").exists()
+    succeed(tmp_path / "in.zarr", tmp_path / "out.zarr", *arguments)
     assert files(tmp_path / "out.zarr") == files(tmp_path / "whole.zarr")
 
 
