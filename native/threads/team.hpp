@@ -62,6 +62,9 @@ class Team final : public Executor {
     }
 
   private:
+    // Helpers sleep before the first round, and whenever another thread had their processor while
+    // they waited. The system wakes a thread where a processor is free, but it leaves one that is
+    // awake behind another for many milliseconds, while a processor is idle.
     void serve(Index worker) {
         const FlushSubnormals flush;
         for (long seen = 0;;) {
@@ -69,8 +72,9 @@ class Team final : public Executor {
                 return ending_.load(std::memory_order_acquire) ||
                        round_.load(std::memory_order_acquire) != seen;
             };
-            if (!soon(called)) {
+            if (seen == 0 || !soon(called)) {
                 std::unique_lock<std::mutex> lock(mutex_);
+                seen = round_.load(std::memory_order_acquire);  // a round that has begun is missed
                 called_.wait(lock, called);
             }
             if (ending_.load(std::memory_order_acquire)) return;
@@ -83,17 +87,19 @@ class Team final : public Executor {
         }
     }
 
-    // Whether something comes true while one can wait for it without going to sleep: waking up takes
-    // longer than most of the work that is shared.
+    // Whether something comes true while one can wait for it without going to sleep, since waking up
+    // takes longer than most of the work that is shared, and before another thread takes the processor.
     template <class Condition>
     static bool soon(const Condition &condition) {
         using Clock = std::chrono::steady_clock;
         const Clock::time_point end = Clock::now() + std::chrono::microseconds(100);
-        do {
+        for (Clock::time_point now, before; (now = Clock::now()) < end;) {
             for (int i = 0; i < 32; ++i)
                 if (condition()) return true;
+            before = Clock::now();
             std::this_thread::yield();
-        } while (Clock::now() < end);
+            if (Clock::now() - before > std::chrono::microseconds(20)) return false;
+        }
         return false;
     }
 
