@@ -2,7 +2,8 @@
 
     python experiments/evaluate_volumes.py VOLUME [--percent 5 11 19] [--models ...] [--crop]
                                            [--slices] [--peers ...] [--every K] [--estimated]
-                                           [--repeats N] [--output results/volumes.json]
+                                           [--window PATCH DISTANCE] [--repeats N]
+                                           [--output results/volumes.json]
 
 VOLUME is BrainWeb's ``brain_slices.mat``, which comes with the source package of bm4d, a NIfTI file
 or a NumPy file; or ``ct`` or ``tomogram``, made by ``volume_phantoms.py`` with ``--side`` voxels
@@ -15,10 +16,11 @@ K-th of these slices, with K times the spacing, and adds results as if spacing w
 ``--estimated`` adds results for which the noise is not known, but estimated.
 ``--peers`` adds total variation and NL-means of scikit-image, tuned on the volume itself, and BM4D
 if it is installed (``pip install bm4d==4.2.5``; it may not be used commercially), or those that are
-named, such as ``--peers TV NL-means``. All libraries get one thread. Seconds are CPU time, of the
-median of ``--repeats`` calls for models, of the best setting for what is tuned. ``--output`` adds
-the table to a file, in place of an earlier one of the same volume; other percents of an earlier one
-are kept if size and versions are the same.
+named, such as ``--peers TV NL-means``. ``--window 3 4`` tunes NL-means with patches of three voxels
+and windows of four to each side alone, the same for all levels. All libraries get one thread.
+Seconds are CPU time, of the median of ``--repeats`` calls for models, of the best setting for what
+is tuned. ``--output`` adds the table to a file, in place of an earlier one of the same volume;
+other percents and methods of an earlier one are kept if size and versions are the same.
 """
 
 from __future__ import annotations
@@ -131,7 +133,11 @@ def tuned(
             others = [(*here[:index], value, *here[index + 1 :]) for value in values]
             here = max(others, key=lambda candidate: found(candidate).psnr)
     pairs = zip(here, grid.items(), strict=True)
-    ends = tuple(name for value, (name, values) in pairs if value in (values[0], values[-1]))
+    ends = tuple(
+        name
+        for value, (name, values) in pairs
+        if len(values) > 1 and value in (values[0], values[-1])
+    )
     return found(here)._replace(ends=ends)
 
 
@@ -139,9 +145,17 @@ PEERS = ("TV", "NL-means", "BM4D")
 
 
 def peers(
-    names: Sequence[str], noisy: Floats, clean: Floats, sigma: float, peak: float
+    names: Sequence[str],
+    noisy: Floats,
+    clean: Floats,
+    sigma: float,
+    peak: float,
+    window: Sequence[int] | None = None,
 ) -> dict[str, Measured]:
-    """Return PSNR and seconds of some peers."""
+    """Return PSNR and seconds of some peers.
+
+    ``window`` has the sizes of patches and windows of NL-means, if they are not tuned.
+    """
     from skimage.restoration import denoise_nl_means, denoise_tv_chambolle
 
     scaled, level = noisy / peak, sigma / peak
@@ -159,12 +173,15 @@ def peers(
         "weight": (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.3, 1.7)
     }
     windows: dict[str, tuple[float, ...]] = {"patch": (3, 5, 7), "distance": (1, 2, 3)}
+    if window is not None:
+        windows = {key: (size,) for key, size in zip(windows, window, strict=True)}
     strengths = {"strength": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2)}
     found = {}
     if "TV" in names:
         found["TV"] = tuned(total_variation, weights, clean, peak)
     if "NL-means" in names:
-        found["NL-means"] = tuned(nl_means, windows | strengths, clean, peak)
+        name = "NL-means" + (f", window {window[0]} {window[1]}" if window is not None else "")
+        found[name] = tuned(nl_means, windows | strengths, clean, peak)
     if "BM4D" in names and find_spec("bm4d") is not None:
         bm4d = import_module("bm4d").bm4d
         found["BM4D"] = measured(partial(bm4d, noisy.astype(np.float64), sigma), clean, peak)
@@ -184,7 +201,9 @@ def save(path: Path, name: str, entry: dict[str, Any]) -> None:
         document = json.loads(path.read_text(encoding="utf-8"))
     before = document["volumes"].get(name, {})
     if all(before.get(key) == entry[key] for key in ("shape", "spacing", "versions")):
-        entry = entry | {"percent": before["percent"] | entry["percent"]}
+        for percent, known in before["percent"].items():
+            methods = known["methods"] | entry["percent"].get(percent, known)["methods"]
+            entry["percent"][percent] = known | {"methods": methods}
     document["volumes"][name] = entry
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, overwrite=True) as temporary:
@@ -232,7 +251,7 @@ def rows_of(
         add("iad-plus by slice", sigma, axes="YXQ")
     if arguments.peers is None:
         return rows
-    return rows | peers(arguments.peers or PEERS, noisy, clean, sigma, peak)
+    return rows | peers(arguments.peers or PEERS, noisy, clean, sigma, peak, arguments.window)
 
 
 def main() -> None:
@@ -240,10 +259,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("volume", type=Path)
     parser.add_argument("--percent", nargs="+", type=float, default=[5.0, 11.0, 19.0])
-    parser.add_argument("--models", nargs="+", default=["iad-plus-volume"])
+    parser.add_argument("--models", nargs="*", default=["iad-plus-volume"])
     parser.add_argument("--crop", action="store_true")
     parser.add_argument("--slices", action="store_true")
     parser.add_argument("--peers", nargs="*", choices=PEERS)
+    parser.add_argument("--window", nargs=2, type=int, metavar=("PATCH", "DISTANCE"))
     parser.add_argument("--estimated", action="store_true")
     parser.add_argument("--side", type=int, default=96)
     parser.add_argument("--every", type=int, default=1, metavar="K")

@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from integrodiff.blocks.grid import Block, Region
@@ -212,7 +213,7 @@ class Pipeline:
         found = kept[(block.first - block.low) * between : (block.last - block.low) * between]
         for n in range(between):
             mask = self._mask_of_slices(kept[n::between], numbers[n::between])
-            volume = np.concatenate(kept[n::between])
+            volume = _tall(kept[n::between])
             stations = self._stations_at(layout.channel_of(numbers[n]), region, mask)
             observe = None if watcher is None else partial(watcher.advance, numbers[n])
             denoised = self._denoised(volume, mask, stations, observe, count)
@@ -761,7 +762,7 @@ class _Stations:
         count = 1 if plane.ndim == 2 else plane.shape[-1]
         if sum(_length(samples) for samples, _ in parts) < count:
             image = self.forward(plane, mask)
-        elif len(parts) == 1 and not is_numpy(plane):
+        elif len(parts) == 1:
             return parts[0][1]  # new memory
         else:
             first = parts[0][1]
@@ -788,6 +789,22 @@ class _Stations:
         if self.channel.volume is None:
             return found
         return found.reshape(-1, self.height, *plane.shape[1:])
+
+
+def _tall(slices: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return slices below each other, without a copy where they are so in memory."""
+    first = slices[0]
+    start, size = first.ctypes.data, first.nbytes
+    together = all(
+        piece.base is not None
+        and piece.base is first.base
+        and piece.flags.c_contiguous
+        and piece.ctypes.data == start + n * size
+        for n, piece in enumerate(slices)
+    )
+    if not together:
+        return np.concatenate(slices)
+    return as_strided(first, (len(slices) * len(first), *first.shape[1:]), writeable=False)
 
 
 def _steps_of(processes: Sequence[Process]) -> int:

@@ -43,7 +43,7 @@ def test_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "message"), [("1M", "smallest blocks"), ("much", "max_memory")])
+@pytest.mark.parametrize(("size", "message"), [("1M", "smallest blocks"), ("much", "--max-memory")])
 def test_refused(tmp_path: Path, size: str, message: str) -> None:
     if ENGINES["native"].unavailable() is not None:
         pytest.skip("needs the engine native")

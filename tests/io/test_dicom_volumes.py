@@ -98,6 +98,10 @@ def test_command_line(tmp_path: Path, output: str) -> None:
     expected = denoise(pixels, axes="ZYX", spacing=(1.25, 1, 1), **ARGUMENTS)
     np.testing.assert_array_equal(found.pixels, expected)
     assert sorted(path.stem for path in (tmp_path / "out").iterdir()) == sorted(NAMES)
+    again = run("denoise", tmp_path / "in", f"{tmp_path}/{output}", *SETTINGS)
+    assert again.exit_code == 4
+    assert "exists already" in again.stderr
+    assert sorted(path.stem for path in (tmp_path / "out").iterdir()) == sorted(NAMES)
 
 
 @pytest.mark.slow

@@ -82,7 +82,8 @@ def test_command_line(tmp_path: Path) -> None:
     words = ("compare", *names, "--output", tmp_path / "three.png", "--clean", names[0])
     result = run(*words, "--at", "Z=3,Y=4,X=5", "--data-range", 255)
     assert result.exit_code == 0, result.stderr
-    assert "drawn: YX at Z=3, ZX at Y=4, ZY at X=5" in " ".join(result.stderr.split())
+    drawn = "drawn: three planes through Z=3 of 5, Y=4 of 12, X=5 of 16"
+    assert drawn in " ".join(result.stderr.split())
     assert read_image(tmp_path / "three.png").pixels.shape[1] > 4 * 600
     result = run(*words, "--at", "Z=3,Y=40", "--overwrite")
     assert result.exit_code == 2

@@ -22,6 +22,7 @@ from integrodiff import (
     VolumeModelWarning,
     denoise,
     load_model,
+    pipeline,
 )
 from integrodiff import engines as engine_module
 from integrodiff.arrays import array_image
@@ -178,6 +179,21 @@ def test_invalid_voxels() -> None:
     # A wrong value beside a hole would reach its neighbours across slices.
     whole = denoise(volume, 15, **COMMON)
     assert 0.01 < np.sqrt(((found - whole)[mask] ** 2).mean()) < 5
+
+
+def test_slices_in_one_piece_are_not_copied() -> None:
+    volume = np.arange(24.0).reshape(4, 3, 2)
+    assert np.shares_memory(pipeline._tall(list(volume)), volume)
+    for slices in (list(volume[::2]), list(volume.transpose(0, 2, 1)), [*volume[:2], volume[3]]):
+        tall = pipeline._tall(slices)
+        assert not np.shares_memory(tall, volume)
+        np.testing.assert_array_equal(tall, np.concatenate(slices))
+    np.testing.assert_array_equal(pipeline._tall(list(volume[1:])), np.concatenate(volume[1:]))
+    # The result may be in the same place.
+    noisy = scene()
+    expected = denoise(noisy, 15, **COMMON)
+    found = Denoiser(15, **COMMON)(noisy, out=noisy)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_slice_without_a_valid_voxel() -> None:

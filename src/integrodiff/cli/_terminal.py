@@ -235,6 +235,7 @@ def _in_words_of_the_command_line(text: str) -> str:
     """Replace names of Python arguments by the options of the command line."""
     for argument, option in (
         ("data_range", "--data-range"),
+        ("max_memory", "--max-memory"),
         ("noise_psd", "--noise-psd"),
         ("give sigma", "give --sigma"),
         ("give spacing", "give --spacing"),

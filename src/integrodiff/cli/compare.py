@@ -203,7 +203,7 @@ def _draw_planes(request: _Request) -> None:
     window = request.shown.window_for(headers[0])
     with stopping(ExitCode.INPUT, ValueError, TypeError):
         found = compared_planes(images, window=window, data_range=request.data_range)
-    say(f"drawn: {', '.join(comparison.images['before'].words for comparison in found)}")
+    say(f"drawn: three planes through {where.words}")
     with stopping(ExitCode.OUTPUT, ImageFileError):
         pixels = orthogonal_sheet(found, where, proportions)
         write_image(

@@ -322,12 +322,15 @@ class _Run:
     def _is_batch(self, *, series: bool) -> bool:
         """Whether outputs go to a folder; ``series`` says whether a DICOM series is one image.
 
-        A single series goes to a folder of the name OUT, unless there is one already.
+        A single series goes to a folder of the name OUT, unless there is one already that is no
+        series itself.
         """
         first, output = Path(self.inputs[0]), Path(self.output)
         if len(self.inputs) > 1 or is_pattern(self.inputs[0]):
             return True
-        if is_folder_of_images(first, series=series) or is_folder_of_images(output, series=False):
+        if is_folder_of_images(first, series=series):
+            return True
+        if is_folder_of_images(output, series=series and first.is_dir()):
             return True
         separators = tuple(filter(None, (os.sep, os.altsep)))
         named = self.output.endswith(separators)

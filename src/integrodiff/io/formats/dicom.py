@@ -295,8 +295,8 @@ def _notes(dataset: Dataset, kind: str, syntax: UID) -> tuple[str, ...]:
     slope, intercept = _rescaling(dataset)
     if (slope, intercept) != (1, 0):
         notes.append(
-            f"the grey levels are the stored ones, which the file scales by {slope:g} and shifts "
-            f"by {intercept:g} for display"
+            f"the file scales its grey levels by {slope:g} and shifts by {intercept:g} for "
+            "display: sigma is that of the stored ones, pictures show the displayed ones"
         )
     if kind.startswith("YBR"):
         notes.append(f"the colours were converted from {kind} to RGB")
