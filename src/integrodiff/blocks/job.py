@@ -57,7 +57,10 @@ _LONGEST_NAME = 240
 """Bytes of the name of an output that leave room for more; most systems have 255."""
 
 LARGEST = {2: 4096, 3: 512}
-"""Largest side of a unit, in images and volumes, unless a shard is larger."""
+"""Side of the largest units, in images and volumes, unless a shard is larger: what a kill costs.
+
+Units that are not square or cubic have at most as many pixels.
+"""
 
 
 class Key(NamedTuple):
@@ -232,9 +235,15 @@ def invalid_pixels(
 
 
 def unit_size(
-    work: BlockDenoiser, chunks: tuple[int, ...], limit: int, least: int
+    work: BlockDenoiser,
+    chunks: tuple[int, ...],
+    fits: Callable[[tuple[int, ...]], bool],
+    least: int,
 ) -> tuple[int, ...]:
-    """Return the size of units: whole chunks, as many of them as can be computed at once.
+    """Return the size of units: whole chunks, so many that the least is spent on halos.
+
+    Along each axis of space a unit has one, two, four ... chunks, or spans all of it, where it
+    needs no halo.
 
     Parameters
     ----------
@@ -242,28 +251,35 @@ def unit_size(
         What is computed.
     chunks : tuple of int
         Size that units are multiples of.
-    limit : int
-        Bytes for one unit.
+    fits : callable
+        Whether the memory is enough for units of a size.
     least : int
         Number of units that there should be, so that all workers have some.
     """
-    largest = LARGEST[len(work.space)]
-    unit = list(chunks)
-    while True:
-        able = [
-            axis
-            for axis in work.space
-            if 2 * unit[axis] <= largest and unit[axis] < work.shape[axis]
-        ]
-        if not able:
-            return tuple(unit)
-        shortest = min(able, key=lambda axis: unit[axis])
-        grown = list(unit)
-        grown[shortest] *= 2
-        few = prod(-(-a // b) for a, b in zip(work.shape, grown, strict=True)) < least
-        if few or work.bytes_of(tuple(grown)) > limit:
-            return tuple(unit)
-        unit = grown
+    able = [
+        _doubled(side, length) if axis in work.space else [side]
+        for axis, (side, length) in enumerate(zip(chunks, work.shape, strict=True))
+    ]
+
+    def count(unit: tuple[int, ...]) -> int:
+        return prod(-(-length // side) for length, side in zip(work.shape, unit, strict=True))
+
+    most = LARGEST[len(work.space)] ** len(work.space)
+    found = [
+        unit
+        for unit in product(*able)
+        if prod(unit[axis] for axis in work.space) <= most and count(unit) >= least
+    ]
+    found.sort(key=lambda unit: (work.computed(unit), count(unit)))
+    return next(filter(fits, found), tuple(chunks))
+
+
+def _doubled(side: int, length: int) -> list[int]:
+    """Return a side, and twice as much as long as a length is not spanned."""
+    found = [side]
+    while found[-1] < length:
+        found.append(2 * found[-1])
+    return found
 
 
 class PageFiles:

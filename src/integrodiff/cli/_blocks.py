@@ -345,7 +345,9 @@ def _begun(
     identity = identity_of(work, reader.stamp, identity)
     if not place.exists:
         sides = _chunks(header, place.target, work.shape)
-        unit = unit_size(work, sides, runner.limit, least)
+        unit = unit_size(
+            work, sides, lambda one: _needed(work, one, one, header) <= runner.limit, least
+        )
         sizes = _sizes(work, unit, header, runner.limit)
         about = {
             "identity": identity,
@@ -373,8 +375,7 @@ def _begun(
             f"the unfinished job in {place.folder.name} has blocks that do not fit the output; "
             "remove that folder to start anew",
         )
-    result = _bytes_of_unit(unit, header)
-    needed = result + max(work.bytes_of(sizes), result)
+    needed = _needed(work, unit, sizes, header)
     if needed > runner.limit:
         raise ValueError(
             f"the unfinished job in {place.folder.name} has blocks that take "
@@ -394,14 +395,22 @@ def _begun(
     )
 
 
+def _needed(
+    work: BlockDenoiser, unit: tuple[int, ...], sizes: tuple[int, ...], header: ImageHeader
+) -> int:
+    """Return the memory that a unit takes which is computed in blocks of some sizes.
+
+    Beside the result of the unit there is first what a block takes, and then the result in
+    compressed form.
+    """
+    result = _bytes_of_unit(unit, header)
+    return result + max(work.bytes_of(sizes, unit), result)
+
+
 def _sizes(
     work: BlockDenoiser, unit: tuple[int, ...], header: ImageHeader, limit: int
 ) -> tuple[int, ...]:
-    """Return the sizes of the blocks that a unit is computed in.
-
-    Beside the result of the unit there is first what a block takes, and then the result in
-    compressed form; neither needs more than what is left of the limit.
-    """
+    """Return the sizes of the blocks that a unit is computed in, see :func:`_needed`."""
     from integrodiff.blocks.memory import in_words
 
     result = _bytes_of_unit(unit, header)
