@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 from integrodiff import Denoiser, Step, denoise, load_model
 from integrodiff.arrays import array_image
 from integrodiff.blocks.grid import TOLERANCE, block_at, blocks_within, halo
-from integrodiff.blocks.job import unit_size
+from integrodiff.blocks.job import Key, Unfinished, Written, unit_size
 from integrodiff.blocks.memory import memory_limit
 from integrodiff.blocks.region import BlockDenoiser, resolved_for
 from integrodiff.blocks.sample import LargeImage
@@ -272,3 +275,21 @@ def test_no_block_is_larger_than_what_its_memory_is_counted_for(size: int) -> No
                 block = block_at(at, end, length, work.halo[axis])
                 sides.append(block.high - block.low)
         assert max(sides) <= counted <= max(sides) + 1
+
+
+def test_journals_are_read_into_arrays(tmp_path: Path) -> None:
+    place = Unfinished(tmp_path / "out.zarr")
+    place.begin({}, lambda path: path.mkdir())
+    hashes = {
+        key: hashlib.sha256(bytes(key)).hexdigest() for key in (Key(0, 0), Key(0, 99), Key(1, 3))
+    }
+    for key, digest in hashes.items():
+        place.record(Written(key, digest))
+    with (place.folder / "journal-0.jsonl").open("w") as stream:
+        stream.write(f"{'x' * 5000}\n" + json.dumps([0, 100, hashes[Key(0, 0)]]) + '\n[0, 5, "ab')
+    full, smaller = place.done((100, 4))
+    assert full.shape == (100, 32)
+    assert smaller.shape == (4, 32)
+    assert np.flatnonzero(full.any(axis=1)).tolist() == [0, 99]
+    assert np.flatnonzero(smaller.any(axis=1)).tolist() == [3]
+    assert full[99].tobytes().hex() == hashes[Key(0, 99)]

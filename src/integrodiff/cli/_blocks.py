@@ -22,9 +22,11 @@ from integrodiff.cli._one_file import (
 from integrodiff.cli._terminal import ExitCode, stop, stopping
 
 if TYPE_CHECKING:
+    import numpy as np
     from distributed import Client
+    from numpy.typing import NDArray
 
-    from integrodiff.blocks.job import Job, Key, Output, Unfinished
+    from integrodiff.blocks.job import Job, Output, Unfinished
     from integrodiff.blocks.region import BlockDenoiser
     from integrodiff.blocks.sample import LargeImage
     from integrodiff.io import ImageHeader
@@ -339,7 +341,7 @@ def _begun(
     least: int,
 ) -> Job:
     """Begin the job, or go on with the one that is there; with at least so many units."""
-    from integrodiff.blocks.job import Job, identity_of, unit_size
+    from integrodiff.blocks.job import Job, grid_of, identity_of, unit_size
     from integrodiff.io.access import output_refusal
 
     identity = identity_of(work, reader.stamp, identity)
@@ -382,15 +384,15 @@ def _begun(
             f"{needed / 1e6:.0f} MB; allow more with --max-memory, or take fewer workers"
         )
     output = _output(place.image, header, place.target, work.shape)
-    counts = [math.prod(-(-a // b) for a, b in zip(work.shape, unit, strict=True))]
     smaller = getattr(header.metadata.own, "smaller", ())
-    counts += [len(output.smaller_blocks(level + 1)) for level in range(len(smaller))]
+    grids = [grid_of(work.shape, unit)]
+    grids += [grid_of(*output.smaller(level + 1)) for level in range(len(smaller))]
     return Job(
         work=work,
         output=output,
         unit=unit,
         sizes=sizes,
-        levels=tuple(counts),
+        levels=tuple(map(math.prod, grids)),
         identity=identity,
     )
 
@@ -468,16 +470,15 @@ def _run(
     watch: Watch,
 ) -> tuple[str, ...]:
     """Compute what is missing and finish the output, unless others still compute their share."""
-    from integrodiff.blocks.job import Key, share, trusted
+    from integrodiff.blocks.job import share, trusted
 
     done = trusted(job, place, runner.run)
-    own = [Key(0, number) for number in share(job.levels[0], options.part)]
-    keys_of_image = {Key(0, number) for number in range(job.levels[0])}
+    own = share(job.levels[0], options.part)
     with watch(len(own) + sum(job.levels[1:])) as advance:
-        _compute(job, place, own, done, runner, advance)
+        _compute(job, place, 0, own, done[0], runner, advance)
         if options.part is not None:
-            done |= {key for key in place.done() if key in keys_of_image}
-            if len(keys_of_image & done) < job.levels[0]:
+            of_all = place.done(job.levels[:1])[0].any(axis=1)
+            if not (done[0] | of_all).all():
                 return (
                     f"block {options.part[0]} of {options.part[1]} is done; the output "
                     "appears when all are",
@@ -488,24 +489,26 @@ def _run(
             # Others may have written since; nothing is taken on trust.
             done = trusted(job, place, runner.run)
             for level, count in enumerate(job.levels):
-                keys = [Key(level, number) for number in range(count)]
-                _compute(job, place, keys, done, runner, advance)
+                _compute(job, place, level, range(count), done[level], runner, advance)
             return _finish(job, place, header, settings)
 
 
 def _compute(
     job: Job,
     place: Unfinished,
-    keys: Iterable[Key],
-    done: set[Key],
+    level: int,
+    numbers: Iterable[int],
+    done: NDArray[np.bool_],
     runner: _Runner,
     advance: Callable[[], None] | None,
 ) -> None:
-    """Compute the units that are missing, and enter them in the journal."""
-    missing = [key for key in keys if key not in done]
+    """Compute the units of a resolution that are missing, and enter them in the journal."""
+    from integrodiff.blocks.job import Key
+
+    missing = (Key(level, number) for number in numbers if not done[number])
     for written in runner.run(job.write, missing):
         place.record(written)
-        done.add(written.key)
+        done[written.key.number] = True
         if advance is not None:
             advance()
 
