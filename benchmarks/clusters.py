@@ -406,8 +406,9 @@ async def _crowd(address: str, count: int, threads: int) -> None:
 def crowd(address: str, count: int, threads: int) -> None:
     """Run many workers in this process; what they take is not counted for the scheduler."""
     import dask
+    import distributed  # sets up its logging
 
-    logging.getLogger("distributed").setLevel(logging.ERROR)
+    logging.getLogger(distributed.__name__).setLevel(logging.CRITICAL)
     with dask.config.set(
         {
             "distributed.worker.profile.enabled": False,
