@@ -5,7 +5,7 @@
     python benchmarks/clusters.py job big.zarr out.zarr --max-memory 3G --workers 2
     python benchmarks/clusters.py in-memory big.zarr --side 4096
     python benchmarks/clusters.py scaling big.zarr FOLDER
-    python benchmarks/clusters.py scheduler --tasks 100000
+    python benchmarks/clusters.py scheduler --tasks 10000 100000 --workers 100
     python benchmarks/clusters.py parts big.zarr FOLDER
 
 `large` denoises an image undisturbed, with the engine in memory before and after it; then once
@@ -21,8 +21,11 @@ Processor time is that of all processes, so that it can be compared on a machine
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
+import logging
+import multiprocessing
 import os
 import resource
 import shutil
@@ -30,7 +33,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -388,46 +391,89 @@ def nothing(number: int) -> int:
     return number
 
 
+async def _crowd(address: str, count: int, threads: int) -> None:
+    """Be many workers, each with its own connection, until the scheduler is gone."""
+    from distributed import Worker
+
+    workers = [
+        Worker(address, nthreads=threads, dashboard=False, memory_limit=0, heartbeat_interval="5s")
+        for _ in range(count)
+    ]
+    await asyncio.gather(*workers)
+    await asyncio.gather(*(worker.finished() for worker in workers))
+
+
+def crowd(address: str, count: int, threads: int) -> None:
+    """Run many workers in this process; what they take is not counted for the scheduler."""
+    import dask
+    import distributed  # sets up its logging
+
+    logging.getLogger(distributed.__name__).setLevel(logging.CRITICAL)
+    with dask.config.set(
+        {
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.tick.interval": "1s",
+            "distributed.admin.system-monitor.interval": "10s",
+        }
+    ):
+        asyncio.run(_crowd(address, count, threads))
+
+
 def scheduler(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run tasks that do nothing: the way a job submits them, and as one graph."""
+    """Run tasks that do nothing: the way a job submits them, and as one graph.
+
+    Scheduler and client are this process; the workers are others.
+    """
     from integrodiff.blocks.cluster import local_cluster, on_workers
 
-    rows = []
-    with local_cluster(2) as client:
+    rows: list[dict[str, Any]] = []
+    with local_cluster(0) as client:
+        address = client.scheduler.address
+        context = multiprocessing.get_context("spawn")
+        crew = (address, arguments.workers, arguments.threads)
+        others = context.Process(target=crowd, args=crew, daemon=True)
+        others.start()
+        client.wait_for_workers(arguments.workers)
+        known = client.cluster.scheduler.tasks
         own = psutil.Process()
+
+        def measured(way: str, count: int, results: Iterable[int]) -> None:
+            began, busy, rss = time.perf_counter(), time.process_time(), own.memory_info().rss
+            sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent
+            most_known, most, total = 0, rss, 0
+            for total, _ in enumerate(results, 1):
+                if total % 1000 == 0:
+                    most_known = max(most_known, len(known))
+                    most = max(most, own.memory_info().rss)
+            seconds = time.perf_counter() - began
+            sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent - sent
+            rows.append(
+                {
+                    "way": way,
+                    "workers": arguments.workers,
+                    "threads_of_each": arguments.threads,
+                    "tasks": total,
+                    "seconds": round(seconds, 1),
+                    "tasks_per_second": round(count / seconds),
+                    "processor_milliseconds_per_task": round(
+                        1e3 * (time.process_time() - busy) / count, 3
+                    ),
+                    "bytes_sent_per_task": round(sent / count),
+                    "most_tasks_known": most_known,
+                    "bytes_before": rss,
+                    "grown_bytes": max(most, own.memory_info().rss) - rss,
+                }
+            )
+            print(rows[-1], file=sys.stderr, flush=True)
+
+        def at_once(count: int) -> Iterator[int]:
+            yield from client.gather(client.map(nothing, range(count), pure=False))
+
         for count in arguments.tasks:
-            before, rss = time.perf_counter(), own.memory_info().rss
-            total = sum(1 for _ in on_workers(client, nothing, range(count)))
-            seconds = time.perf_counter() - before
-            grown = own.memory_info().rss - rss
-            rows.append(
-                {
-                    "way": "few at a time",
-                    "tasks": total,
-                    "seconds": round(seconds, 1),
-                    "tasks_per_second": round(count / seconds),
-                    "grown_bytes": grown,
-                }
-            )
+            measured("few at a time", count, on_workers(client, nothing, range(count)))
         for count in arguments.graphs:
-            before, rss = time.perf_counter(), own.memory_info().rss
-            futures = client.map(nothing, range(count), pure=False)
-            grown = own.memory_info().rss - rss
-            client.gather(futures[-1:])
-            total = sum(1 for _ in client.gather(futures))
-            seconds = time.perf_counter() - before
-            grown = max(grown, own.memory_info().rss - rss)
-            rows.append(
-                {
-                    "way": "all at once",
-                    "tasks": total,
-                    "seconds": round(seconds, 1),
-                    "tasks_per_second": round(count / seconds),
-                    "grown_bytes": grown,
-                    "bytes_per_task": round(grown / count),
-                }
-            )
-            del futures
+            measured("all at once", count, at_once(count))
+    others.join(30)
     return {"what": "scheduler", "rows": rows, "load": [round(v, 1) for v in os.getloadavg()]}
 
 
@@ -458,6 +504,8 @@ def main() -> None:
     one = commands.add_parser("scheduler", parents=[shared])
     one.add_argument("--tasks", type=int, nargs="*", default=[1000, 10000])
     one.add_argument("--graphs", type=int, nargs="*", default=[1000, 10000])
+    one.add_argument("--workers", type=int, default=100, help="simulated, all in one process")
+    one.add_argument("--threads", type=int, default=10, help="of each of them")
     one.set_defaults(function=scheduler)
     arguments = parser.parse_args()
     found = arguments.function(arguments)

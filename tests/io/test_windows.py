@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import tifffile
 import zarr
 from PIL import Image
 
+from integrodiff.blocks.job import FileWindow
 from integrodiff.errors import ImageFileError
 from integrodiff.io import read_image
+from integrodiff.io.formats import ome_zarr
 from integrodiff.io.windows import is_large, open_windows
 
 
@@ -94,3 +97,16 @@ def test_what_has_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         read_image(tmp_path / "in.zarr")
     with open_windows(tmp_path / "in.zarr") as reader:
         assert reader.window((slice(0, 70), slice(0, 90))).shape == (70, 90)
+
+
+def test_known_folders_are_not_counted_again(tmp_path: Path, monkeypatch: Any) -> None:
+    """A worker opens the image by what was found once; millions of files take hours to count."""
+    image = np.random.default_rng(0).integers(0, 2**16, (3, 70, 90)).astype(np.uint16)
+    zarr.create_array(tmp_path / "in.zarr", data=image, chunks=(1, 16, 16))
+    with open_windows(tmp_path / "in.zarr") as reader:
+        sent = pickle.dumps(FileWindow(reader.opener()))
+    monkeypatch.delattr(ome_zarr, "_stored")
+    window = pickle.loads(sent)  # noqa: S301 - ours
+    place = (slice(0, 1), slice(3, 20), slice(1, 9))
+    np.testing.assert_array_equal(window(place), image[place])
+    window.close()

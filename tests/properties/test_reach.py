@@ -15,6 +15,7 @@ from integrodiff import load_model
 from integrodiff.engines import ENGINES, get_engine
 from integrodiff.stages import Evolution, evolve, stable_on_masks
 
+VOLUMES = ("iad-volume", "iad-plus-volume", "iad-fast-volume")
 NAMES = ("pm", "eed", "iid", "iad", "iad-plus", "iad-fast", "iad-deep", "iad-full")
 
 
@@ -69,20 +70,41 @@ def test_of_tolerances() -> None:
         evolution.reach(-1.0)
 
 
-def rectangles(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Return rectangles of black and white on grey."""
+def test_scales_of_no_weight_see_nothing() -> None:
+    """A scale counts by its weight, in the flow and in the structure tensor."""
+    evolution = load_model("iad-plus").evolution(25.0)
+    widened = replace(evolution, scales=(*evolution.scales[:-1], 50.0))
+
+    def weighted(weight: float) -> Evolution:
+        def changed(term: Any) -> Any:
+            weights = (*term.coupling.weights[:-1], weight)
+            flux_weights = (*term.flux_weights[:-1], 0.0)
+            coupling = replace(term.coupling, weights=weights)
+            return replace(term, coupling=coupling, flux_weights=flux_weights)
+
+        schedule = tuple(tuple(map(changed, terms)) for terms in widened.schedule)
+        return replace(widened, schedule=schedule)
+
+    tiny, small, large = (weighted(weight).reach(0.02)[0] for weight in (1e-12, 1e-8, 0.1))
+    assert tiny < evolution.reach(0.02)[0] + 1
+    assert 2 * tiny < small < large
+
+
+def rectangles(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return rectangles, or boxes, of black and white on grey."""
     image = np.full(shape, 128.0)
     for _ in range(int(rng.integers(1, 30))):
-        top, left = rng.integers(0, shape[0]), rng.integers(0, shape[1])
-        high, wide = rng.integers(1, 30, 2)
-        image[top : top + high, left : left + wide] = 255 * rng.integers(0, 2)
+        corner = [int(rng.integers(0, side)) for side in shape]
+        sides = rng.integers(1, 30, len(shape))
+        box = tuple(slice(at, at + int(side)) for at, side in zip(corner, sides, strict=True))
+        image[box] = 255 * rng.integers(0, 2)
     return image
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(ENGINES["native"].unavailable() is not None, reason="needs the engine native")
 @given(
-    name=st.sampled_from(NAMES),
+    name=st.sampled_from(NAMES + VOLUMES),
     sigma=st.sampled_from([1.0, 5.0, 20.0, 60.0]),
     seed=st.integers(0, 10**6),
     structured=st.booleans(),
@@ -91,15 +113,18 @@ def rectangles(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.f
 def test_little_beyond_the_practical_reach_counts(
     name: str, sigma: float, seed: int, structured: bool
 ) -> None:
-    evolution = load_model(name).evolution(sigma)
-    halo = evolution.reach(0.02)[1]
+    evolution, across = load_model(name).evolution(sigma), (48,)
+    if name in VOLUMES:
+        evolution, across = evolution.in_volume((1.0, 1.0, 1.0)), (30, 30)
+    halo = evolution.reach(0.02)[-1]
     rng = np.random.default_rng(seed)
-    near = np.full((48, halo + 60), 128.0)
+    near = np.full((*across, halo + 60), 128.0)
     if structured:
         near = rectangles(rng, near.shape)
     cut = halo // 2 * 2
-    image = np.concatenate([rectangles(rng, (48, cut)), near], axis=1)
+    image = np.concatenate([rectangles(rng, (*across, cut)), near], axis=-1)
     image += rng.normal(0, sigma, image.shape)
     process = get_engine("native").prepare(evolution, threads=1)
-    whole, part = process(image[None])[0, :, cut:], process(image[None, :, cut:])[0]
-    assert np.abs(whole - part)[:, halo:].max() < 0.02
+    whole = process(image[None])[0, ..., cut:]
+    part = process(np.ascontiguousarray(image[None, ..., cut:]))[0]
+    assert np.abs(whole - part)[..., halo:].max() < 0.02

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +16,14 @@ from numpy.typing import NDArray
 
 from integrodiff import Denoiser, Step, denoise, load_model
 from integrodiff.arrays import array_image
-from integrodiff.blocks.grid import TOLERANCE, blocks_within, halo
+from integrodiff.blocks.grid import TOLERANCE, block_at, blocks_within, halo
+from integrodiff.blocks.job import Key, Unfinished, Written, unit_size
 from integrodiff.blocks.memory import memory_limit
+from integrodiff.blocks.region import BlockDenoiser, resolved_for
+from integrodiff.blocks.sample import LargeImage
 from integrodiff.engines import ENGINES
 from integrodiff.engines.native import NativeProcess, NativeVolumeProcess
+from integrodiff.layout import Layout
 
 NATIVE = ENGINES["native"]
 needs_native = pytest.mark.skipif(
@@ -219,3 +226,70 @@ def test_the_memory_of_the_engine_for_images_is_known(name: str, shape: tuple[in
     )
     assert found is not None
     assert taken <= found
+
+
+def planned(shape: tuple[int, int, int], sigma: float = 5.1) -> BlockDenoiser:
+    """Return a volume of which no voxel is looked at, for the sizes of its blocks."""
+    image = LargeImage(
+        layout=Layout("ZYX", shape), dtype=np.dtype(np.uint16), window=lambda _: np.empty(0)
+    )
+    denoiser = Denoiser(sigma, axes="ZYX", model=PLUS, **FLAT)
+    sample = scene((4, 4, 4)).astype(np.uint16)
+    resolved = resolved_for(denoiser, replace(image, window=lambda _: sample[:1]))
+    return BlockDenoiser(image=image, denoiser=denoiser, resolved=resolved)
+
+
+def test_units_spend_the_least_on_halos() -> None:
+    work = planned((2048, 1024, 1024))
+    width = work.halo[0]
+
+    def unit(chunk: int, bytes_per_block: float, least: int = 1) -> tuple[int, ...]:
+        def fits(one: tuple[int, ...]) -> bool:
+            return work.bytes_of(one) <= bytes_per_block
+
+        return unit_size(work, (chunk,) * 3, fits, least)
+
+    assert unit(256, 3.5e9) == (512, 512, 512)
+    assert unit(256, 1.8e9) == (256, 512, 512)  # slices have the smallest share of halos
+    assert unit(256, 1e3) == (256, 256, 256)  # is computed in parts
+    assert unit(256, 3.5e9, least=20) == (256, 512, 512)
+    # Axes that are spanned have no halo, and blocks at edges have less.
+    assert work.computed((2048, 1024, 512)) == 1 + 2 * width / 1024
+    assert work.computed((512, 1024, 512)) == (1 + 6 * width / 2048) * (1 + 2 * width / 1024)
+    assert work.bytes_of((512, 512, 512)) < planned((2048, 2048, 2048)).bytes_of((512, 512, 512))
+    thin = planned((40, 4096, 4096))
+    assert unit_size(thin, (8, 256, 256), lambda _: True, 1) == (64, 1024, 2048)
+
+
+@pytest.mark.parametrize("size", [512, 300, 256, 130, 64])
+def test_no_block_is_larger_than_what_its_memory_is_counted_for(size: int) -> None:
+    work = planned((1024, 600, 512))
+    unit = (512, 600, 256)
+    sizes = tuple(min(size, side) for side in unit)
+    for axis, counted in enumerate(work.around(sizes, unit)):
+        length, sides = work.shape[axis], []
+        for first in range(0, length, unit[axis]):
+            last = min(first + unit[axis], length)
+            for at in range(first, last, sizes[axis]):
+                end = min(at + sizes[axis], last)
+                block = block_at(at, end, length, work.halo[axis])
+                sides.append(block.high - block.low)
+        assert max(sides) <= counted <= max(sides) + 1
+
+
+def test_journals_are_read_into_arrays(tmp_path: Path) -> None:
+    place = Unfinished(tmp_path / "out.zarr")
+    place.begin({}, lambda path: path.mkdir())
+    hashes = {
+        key: hashlib.sha256(bytes(key)).hexdigest() for key in (Key(0, 0), Key(0, 99), Key(1, 3))
+    }
+    for key, digest in hashes.items():
+        place.record(Written(key, digest))
+    with (place.folder / "journal-0.jsonl").open("w") as stream:
+        stream.write(f"{'x' * 5000}\n" + json.dumps([0, 100, hashes[Key(0, 0)]]) + '\n[0, 5, "ab')
+    full, smaller = place.done((100, 4))
+    assert full.shape == (100, 32)
+    assert smaller.shape == (4, 32)
+    assert np.flatnonzero(full.any(axis=1)).tolist() == [0, 99]
+    assert np.flatnonzero(smaller.any(axis=1)).tolist() == [3]
+    assert full[99].tobytes().hex() == hashes[Key(0, 99)]

@@ -22,8 +22,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -33,13 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._atomic import atomic_write, sync_folder
-from integrodiff._text_files import regular_text
+from integrodiff._text_files import regular_lines, regular_text
 from integrodiff._version import __version__
 from integrodiff.blocks.region import BlockDenoiser, Index
 from integrodiff.blocks.sample import LargeImage
 from integrodiff.io.access import output_refusal
 from integrodiff.io.image import ImageHeader, Page
-from integrodiff.io.windows import WindowReader, windows_of
+from integrodiff.io.windows import WindowReader
 from integrodiff.layout import Layout
 from integrodiff.request import InvalidPixels
 from integrodiff.validity import Validity
@@ -50,14 +50,20 @@ BASE = 250 * 10**6
 LARGEST_DESCRIPTION = 2**20
 """Bytes of ``job.json``; a real one has about a thousand."""
 
-LARGEST_JOURNAL = 2**31
-"""Bytes of a journal: of some 10^7 blocks."""
+LARGEST_JOURNAL = 2**34
+"""Bytes of a journal: of some 10^8 blocks."""
+
+_HASH = 32
+"""Bytes of a hash."""
 
 _LONGEST_NAME = 240
 """Bytes of the name of an output that leave room for more; most systems have 255."""
 
 LARGEST = {2: 4096, 3: 512}
-"""Largest side of a unit, in images and volumes, unless a shard is larger."""
+"""Side of the largest units, in images and volumes, unless a shard is larger: what a kill costs.
+
+Units that are not square or cubic have at most as many pixels.
+"""
 
 
 class Key(NamedTuple):
@@ -86,8 +92,8 @@ class Output(Protocol):
     def digest(self, level: int, index: Index, *, durable: bool = False) -> str:
         """Return a hash of the files of a unit as they are on the disk."""
 
-    def smaller_blocks(self, level: int) -> list[Index]:
-        """Return the units of a smaller resolution."""
+    def smaller(self, level: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shape of a smaller resolution, and the size of its units."""
 
     def write_smaller(self, level: int, index: Index) -> None:
         """Write a unit of a smaller resolution, from the one before, which is complete."""
@@ -96,14 +102,14 @@ class Output(Protocol):
 class FileWindow:
     """Reads windows of a file, which is opened in each process when it is needed."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, opener: Callable[[], WindowReader]) -> None:
+        self._opener = opener
         self._reader: WindowReader | None = None
 
     def __call__(self, index: Index) -> NDArray[Any]:
         """Return a part of the image."""
         if self._reader is None:
-            self._reader = windows_of(self.path)
+            self._reader = self._opener()
         return self._reader.window(index)
 
     def close(self) -> None:
@@ -116,7 +122,7 @@ class FileWindow:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_reader": None}
+        return {"_opener": self._opener, "_reader": None}
 
 
 def large_file(
@@ -129,7 +135,7 @@ def large_file(
     return LargeImage(
         layout=header.layout if layout is None else layout,
         dtype=header.dtype,
-        window=FileWindow(reader.path),
+        window=FileWindow(reader.opener()),
         validity=header.validity if validity is None else validity,
         distances=distances(header.spacing),
         units=header.units,
@@ -162,20 +168,14 @@ class Job:
     sizes: tuple[int, ...]
     levels: tuple[int, ...]
     identity: str
-    _smaller: dict[int, list[Index]] = field(default_factory=dict, repr=False)
 
     def index(self, key: Key) -> Index:
         """Return the place of a unit in its resolution."""
-        if key.level:
-            if key.level not in self._smaller:
-                self._smaller[key.level] = self.output.smaller_blocks(key.level)
-            return self._smaller[key.level][key.number]
-        shape = self.work.shape
-        grid = [-(-length // size) for length, size in zip(shape, self.unit, strict=True)]
-        place = np.unravel_index(key.number, grid)
+        shape, unit = self.output.smaller(key.level) if key.level else (self.work.shape, self.unit)
+        place = np.unravel_index(key.number, grid_of(shape, unit))
         return tuple(
             slice(int(at) * size, min((int(at) + 1) * size, length))
-            for at, size, length in zip(place, self.unit, shape, strict=True)
+            for at, size, length in zip(place, unit, shape, strict=True)
         )
 
     def write(self, key: Key) -> Written:
@@ -194,6 +194,11 @@ class Job:
     def invalid_in(self, key: Key) -> list[tuple[int, int, tuple[str, ...]]]:
         """Return, for planes with invalid pixels in a unit, number, count and reasons."""
         return invalid_in(self.work.image, self.index(key))
+
+
+def grid_of(shape: tuple[int, ...], unit: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the number of units along each axis."""
+    return tuple(-(-length // size) for length, size in zip(shape, unit, strict=True))
 
 
 def invalid_in(image: LargeImage, index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
@@ -232,9 +237,15 @@ def invalid_pixels(
 
 
 def unit_size(
-    work: BlockDenoiser, chunks: tuple[int, ...], limit: int, least: int
+    work: BlockDenoiser,
+    chunks: tuple[int, ...],
+    fits: Callable[[tuple[int, ...]], bool],
+    least: int,
 ) -> tuple[int, ...]:
-    """Return the size of units: whole chunks, as many of them as can be computed at once.
+    """Return the size of units: whole chunks, so many that the least is spent on halos.
+
+    Along each axis of space a unit has one, two, four ... chunks, or spans all of it, where it
+    needs no halo.
 
     Parameters
     ----------
@@ -242,28 +253,35 @@ def unit_size(
         What is computed.
     chunks : tuple of int
         Size that units are multiples of.
-    limit : int
-        Bytes for one unit.
+    fits : callable
+        Whether the memory is enough for units of a size.
     least : int
         Number of units that there should be, so that all workers have some.
     """
-    largest = LARGEST[len(work.space)]
-    unit = list(chunks)
-    while True:
-        able = [
-            axis
-            for axis in work.space
-            if 2 * unit[axis] <= largest and unit[axis] < work.shape[axis]
-        ]
-        if not able:
-            return tuple(unit)
-        shortest = min(able, key=lambda axis: unit[axis])
-        grown = list(unit)
-        grown[shortest] *= 2
-        few = prod(-(-a // b) for a, b in zip(work.shape, grown, strict=True)) < least
-        if few or work.bytes_of(tuple(grown)) > limit:
-            return tuple(unit)
-        unit = grown
+    able = [
+        _doubled(side, length) if axis in work.space else [side]
+        for axis, (side, length) in enumerate(zip(chunks, work.shape, strict=True))
+    ]
+
+    def count(unit: tuple[int, ...]) -> int:
+        return prod(grid_of(work.shape, unit))
+
+    most = LARGEST[len(work.space)] ** len(work.space)
+    found = [
+        unit
+        for unit in product(*able)
+        if prod(unit[axis] for axis in work.space) <= most and count(unit) >= least
+    ]
+    found.sort(key=lambda unit: (work.computed(unit), count(unit)))
+    return next(filter(fits, found), tuple(chunks))
+
+
+def _doubled(side: int, length: int) -> list[int]:
+    """Return a side, and twice as much as long as a length is not spanned."""
+    found = [side]
+    while found[-1] < length:
+        found.append(2 * found[-1])
+    return found
 
 
 class PageFiles:
@@ -293,9 +311,9 @@ class PageFiles:
         except FileNotFoundError:
             return "missing"
 
-    def smaller_blocks(self, level: int) -> list[Index]:
-        """Return nothing: smaller resolutions are made with the pages."""
-        return []
+    def smaller(self, level: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Refuse: there are none."""
+        raise ValueError("smaller resolutions are made with the pages")
 
     def write_smaller(self, level: int, index: Index) -> None:
         """Refuse: there are none."""
@@ -384,12 +402,24 @@ class Unfinished:
             )
         return found
 
-    def done(self) -> dict[Key, str]:
-        """Return the units in all journals, with their hashes; they may have changed since."""
-        found: dict[Key, str] = {}
+    def done(self, levels: Sequence[int]) -> list[NDArray[np.uint8]]:
+        """Return the hashes in all journals; the units may have changed since.
+
+        Parameters
+        ----------
+        levels : sequence of int
+            Number of units of each resolution.
+
+        Returns
+        -------
+        list of arrays
+            For each resolution a row for each unit: the bytes of its hash, zero without a line.
+        """
+        found = [np.zeros((count, _HASH), np.uint8) for count in levels]
         for path in sorted(self.folder.glob("journal-*.jsonl")):
             try:
-                text = regular_text(path, LARGEST_JOURNAL)
+                for line in regular_lines(path, LARGEST_JOURNAL):
+                    _enter(found, line)
             except FileNotFoundError:
                 continue  # finished by another process
             except OSError as error:
@@ -398,12 +428,6 @@ class Unfinished:
                     f"the journal {path.name} of the unfinished job in {self.folder} cannot be "
                     "read; remove it, and its blocks are computed again",
                 ) from error
-            for line in text.splitlines():
-                try:
-                    level, number, digest = json.loads(line)
-                    found[Key(int(level), int(number))] = str(digest)
-                except (TypeError, ValueError, OverflowError, RecursionError):
-                    continue  # cut off in the middle, or damaged
         return found
 
     def record(self, written: Written) -> None:
@@ -448,17 +472,31 @@ class Unfinished:
             os.close(descriptor)
 
 
+def _enter(hashes: list[NDArray[np.uint8]], line: bytes) -> None:
+    """Enter a line of a journal, unless it was cut off in the middle, or is damaged."""
+    with contextlib.suppress(TypeError, ValueError, LookupError, OverflowError, RecursionError):
+        level, number, digest = json.loads(line)
+        if min(level, number) >= 0:
+            hashes[int(level)][int(number)] = np.frombuffer(bytes.fromhex(digest), np.uint8)
+
+
 def _are_lengths(value: object) -> bool:
     """Whether a value of a description is a list of positive integers."""
     return isinstance(value, list) and all(type(item) is int and item > 0 for item in value)
 
 
-def trusted(job: Job, place: Unfinished, run: Run) -> set[Key]:
-    """Return the units of the journal whose files are as they were written."""
-    done = place.done()
-    known = [key for key in done if 0 <= key.level < len(job.levels)]
-    known = [key for key in known if 0 <= key.number < job.levels[key.level]]
-    return {found.key for found in run(job.found, known) if found.sha256 == done[found.key]}
+def trusted(job: Job, place: Unfinished, run: Run) -> list[NDArray[np.bool_]]:
+    """Return, for each resolution, which units have files that are as the journal says."""
+    hashes = place.done(job.levels)
+    as_written = [np.zeros(count, np.bool_) for count in job.levels]
+    known = (
+        Key(level, int(number))
+        for level, found in enumerate(hashes)
+        for number in np.flatnonzero(found.any(axis=1))
+    )
+    for (level, number), sha256 in run(job.found, known):
+        as_written[level][number] = sha256 == hashes[level][number].tobytes().hex()
+    return as_written
 
 
 def share(count: int, part: tuple[int, int] | None) -> range:

@@ -84,17 +84,43 @@ class BlockDenoiser:
             return (0,) * len(self.space)
         return halo(self.evolutions, masked=self.resolved.invalid is not None)
 
-    def bytes_of(self, sizes: tuple[int, ...]) -> int:
+    def computed(self, sizes: tuple[int, ...]) -> float:
+        """Return how many pixels are computed for each that is kept, in blocks of some sizes."""
+        found = 1.0
+        for axis, width in zip(self.space, self.halo, strict=True):
+            length = self.shape[axis]
+            borders = -(-length // sizes[axis]) - 1
+            found *= 1 + 2 * width * borders / length
+        return found
+
+    def around(
+        self, sizes: tuple[int, ...], unit: tuple[int, ...] | None = None
+    ) -> tuple[int, ...]:
+        """Return the largest size of a block with its halo, along the axes of :attr:`space`.
+
+        Parameters
+        ----------
+        sizes : tuple of int
+            Size of the block along all axes.
+        unit : tuple of int, optional
+            Size of the units that are cut into such blocks; by default it is one of them.
+        """
+        found = []
+        for axis, width in zip(self.space, self.halo, strict=True):
+            size, length = sizes[axis], self.shape[axis]
+            whole = size if unit is None else unit[axis]
+            blocks = -(-length // whole) * -(-whole // size)
+            halos = min(blocks - 1, 2) * width  # one of two blocks has its halo on one side
+            found.append(min(size + halos + ALIGNMENT - 1, length))
+        return tuple(found)
+
+    def bytes_of(self, sizes: tuple[int, ...], unit: tuple[int, ...] | None = None) -> int:
         """Return an upper bound of the memory that a block takes, along all axes.
 
-        Its halo is added here. What the process takes anyway is not counted.
+        Its halo is added here, see :meth:`around`. What the process takes anyway is not counted.
         """
-        around = tuple(
-            min(sizes[axis] + 2 * width + ALIGNMENT - 1, self.shape[axis])
-            for axis, width in zip(self.space, self.halo, strict=True)
-        )
         planes = prod(length for axis, length in enumerate(sizes) if axis not in self.space)
-        return region_bytes(self.resolved, around, planes, self._bytes_of_engine)
+        return region_bytes(self.resolved, self.around(sizes, unit), planes, self._bytes_of_engine)
 
     def _bytes_of_engine(self, shape: tuple[int, ...]) -> int:
         request, masked = self.resolved.request, self.resolved.invalid is not None
@@ -128,10 +154,10 @@ class BlockDenoiser:
             If the smallest blocks take more.
         """
         sizes = list(unit)
-        while self.bytes_of(tuple(sizes)) > limit:
+        while self.bytes_of(tuple(sizes), unit) > limit:
             longest = max(self.space, key=lambda axis: sizes[axis])
             if sizes[longest] <= _SMALLEST:
-                needed = self.bytes_of(tuple(sizes))
+                needed = self.bytes_of(tuple(sizes), unit)
                 raise ValueError(
                     f"max_memory leaves {in_words(max(limit, 0))} for a block, and the smallest "
                     f"blocks of this image take {in_words(needed)}; allow more, or take fewer "

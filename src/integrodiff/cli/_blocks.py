@@ -22,9 +22,11 @@ from integrodiff.cli._one_file import (
 from integrodiff.cli._terminal import ExitCode, stop, stopping
 
 if TYPE_CHECKING:
+    import numpy as np
     from distributed import Client
+    from numpy.typing import NDArray
 
-    from integrodiff.blocks.job import Job, Key, Output, Unfinished
+    from integrodiff.blocks.job import Job, Output, Unfinished
     from integrodiff.blocks.region import BlockDenoiser
     from integrodiff.blocks.sample import LargeImage
     from integrodiff.io import ImageHeader
@@ -339,13 +341,15 @@ def _begun(
     least: int,
 ) -> Job:
     """Begin the job, or go on with the one that is there; with at least so many units."""
-    from integrodiff.blocks.job import Job, identity_of, unit_size
+    from integrodiff.blocks.job import Job, grid_of, identity_of, unit_size
     from integrodiff.io.access import output_refusal
 
     identity = identity_of(work, reader.stamp, identity)
     if not place.exists:
         sides = _chunks(header, place.target, work.shape)
-        unit = unit_size(work, sides, runner.limit, least)
+        unit = unit_size(
+            work, sides, lambda one: _needed(work, one, one, header) <= runner.limit, least
+        )
         sizes = _sizes(work, unit, header, runner.limit)
         about = {
             "identity": identity,
@@ -373,35 +377,42 @@ def _begun(
             f"the unfinished job in {place.folder.name} has blocks that do not fit the output; "
             "remove that folder to start anew",
         )
-    result = _bytes_of_unit(unit, header)
-    needed = result + max(work.bytes_of(sizes), result)
+    needed = _needed(work, unit, sizes, header)
     if needed > runner.limit:
         raise ValueError(
             f"the unfinished job in {place.folder.name} has blocks that take "
             f"{needed / 1e6:.0f} MB; allow more with --max-memory, or take fewer workers"
         )
     output = _output(place.image, header, place.target, work.shape)
-    counts = [math.prod(-(-a // b) for a, b in zip(work.shape, unit, strict=True))]
     smaller = getattr(header.metadata.own, "smaller", ())
-    counts += [len(output.smaller_blocks(level + 1)) for level in range(len(smaller))]
+    grids = [grid_of(work.shape, unit)]
+    grids += [grid_of(*output.smaller(level + 1)) for level in range(len(smaller))]
     return Job(
         work=work,
         output=output,
         unit=unit,
         sizes=sizes,
-        levels=tuple(counts),
+        levels=tuple(map(math.prod, grids)),
         identity=identity,
     )
+
+
+def _needed(
+    work: BlockDenoiser, unit: tuple[int, ...], sizes: tuple[int, ...], header: ImageHeader
+) -> int:
+    """Return the memory that a unit takes which is computed in blocks of some sizes.
+
+    Beside the result of the unit there is first what a block takes, and then the result in
+    compressed form.
+    """
+    result = _bytes_of_unit(unit, header)
+    return result + max(work.bytes_of(sizes, unit), result)
 
 
 def _sizes(
     work: BlockDenoiser, unit: tuple[int, ...], header: ImageHeader, limit: int
 ) -> tuple[int, ...]:
-    """Return the sizes of the blocks that a unit is computed in.
-
-    Beside the result of the unit there is first what a block takes, and then the result in
-    compressed form; neither needs more than what is left of the limit.
-    """
+    """Return the sizes of the blocks that a unit is computed in, see :func:`_needed`."""
     from integrodiff.blocks.memory import in_words
 
     result = _bytes_of_unit(unit, header)
@@ -459,16 +470,15 @@ def _run(
     watch: Watch,
 ) -> tuple[str, ...]:
     """Compute what is missing and finish the output, unless others still compute their share."""
-    from integrodiff.blocks.job import Key, share, trusted
+    from integrodiff.blocks.job import share, trusted
 
     done = trusted(job, place, runner.run)
-    own = [Key(0, number) for number in share(job.levels[0], options.part)]
-    keys_of_image = {Key(0, number) for number in range(job.levels[0])}
+    own = share(job.levels[0], options.part)
     with watch(len(own) + sum(job.levels[1:])) as advance:
-        _compute(job, place, own, done, runner, advance)
+        _compute(job, place, 0, own, done[0], runner, advance)
         if options.part is not None:
-            done |= {key for key in place.done() if key in keys_of_image}
-            if len(keys_of_image & done) < job.levels[0]:
+            of_all = place.done(job.levels[:1])[0].any(axis=1)
+            if not (done[0] | of_all).all():
                 return (
                     f"block {options.part[0]} of {options.part[1]} is done; the output "
                     "appears when all are",
@@ -479,24 +489,26 @@ def _run(
             # Others may have written since; nothing is taken on trust.
             done = trusted(job, place, runner.run)
             for level, count in enumerate(job.levels):
-                keys = [Key(level, number) for number in range(count)]
-                _compute(job, place, keys, done, runner, advance)
+                _compute(job, place, level, range(count), done[level], runner, advance)
             return _finish(job, place, header, settings)
 
 
 def _compute(
     job: Job,
     place: Unfinished,
-    keys: Iterable[Key],
-    done: set[Key],
+    level: int,
+    numbers: Iterable[int],
+    done: NDArray[np.bool_],
     runner: _Runner,
     advance: Callable[[], None] | None,
 ) -> None:
-    """Compute the units that are missing, and enter them in the journal."""
-    missing = [key for key in keys if key not in done]
+    """Compute the units of a resolution that are missing, and enter them in the journal."""
+    from integrodiff.blocks.job import Key
+
+    missing = (Key(level, number) for number in numbers if not done[number])
     for written in runner.run(job.write, missing):
         place.record(written)
-        done.add(written.key)
+        done[written.key.number] = True
         if advance is not None:
             advance()
 

@@ -7,7 +7,7 @@ TIFF file cannot, since nobody knows where a compressed tile begins before all o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -40,6 +40,9 @@ class WindowReader(Protocol):
 
     def window(self, index: tuple[slice, ...]) -> NDArray[Any]:
         """Return a part of the image, given by its place along all axes but that of samples."""
+
+    def opener(self) -> Callable[[], WindowReader]:
+        """Return a function that opens the file again, in this process or another one."""
 
     def close(self) -> None:
         """Close the file."""

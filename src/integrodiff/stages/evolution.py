@@ -350,10 +350,12 @@ class Evolution(Numbered):
             step can see, by the kernels of float64. Otherwise it is shorter by far, and measured,
             not proven: two pixels for each step, and the distance at which a Gaussian falls below
             the tolerance whose variance is that of all the blurs of a step between two pixels, and
-            whose height is ``STRENGTH`` times the weight of the flow in all steps; but at most
-            ``DEVIATIONS`` of the largest blur, unless there is an integration scale. Rectangles
-            from 0 to 255 beyond that distance, with noise, leave all shipped models within the
-            tolerance. The closest needs 90 % of its reach (``experiments/reach.py``), and
+            whose height is ``STRENGTH`` times the weight of the flow in all steps, and less if it
+            goes through a coupled scale whose weight is so small that not even an edge from black
+            to white closes a gate; but at most ``DEVIATIONS`` of the largest blur, unless there is
+            an integration scale. Rectangles from 0 to 255 beyond that distance, with noise, leave
+            all shipped models within the tolerance. The closest needs 90 % of its reach
+            (``experiments/reach.py``), and
             ``tests/properties/test_reach.py`` tries to break it.
         masked : bool
             Whether pixels may be invalid, anywhere. Higher derivatives have no flux in a
@@ -385,15 +387,21 @@ class Evolution(Numbered):
     def _practical(self, term: Term, tolerance: float) -> float:
         """Return the distance at which what a term does in all its steps is negligible."""
         scales = [plain(scale) for scale in self.scales]
-        coupled = max((scales[j] ** 2 for j in term.scales_in_coupling), default=0.0)
-        # Products of two gradients fall twice as fast.
-        coupled = coupled / 2 + plain(term.coupling.integration_scale) ** 2
+        integration = plain(term.coupling.integration_scale) ** 2
         farthest = 0.0
         for i in term.scales_in_flux:
-            height = STRENGTH * plain(self.tau) * self.steps * plain(term.flux_weights[i])
-            if height > tolerance:
-                variance = scales[i] ** 2 + max(scales[i] ** 2, coupled)
-                farthest = max(farthest, math.sqrt(2 * variance * math.log(height / tolerance)))
+            flow = STRENGTH * plain(self.tau) * self.steps * plain(term.flux_weights[i])
+            # Products of two gradients fall twice as fast, and no exponent is larger than this.
+            steepest = (255 / plain(term.diffusivity.contrasts[i])) ** 2 / 2
+            coupled = [
+                (min(1.0, plain(term.coupling.weights[j]) * steepest), scales[j] ** 2 / 2)
+                for j in term.scales_in_coupling
+            ]
+            for share, spread in [(1.0, 0.0), *coupled]:
+                if flow * share > tolerance:
+                    variance = scales[i] ** 2 + max(scales[i] ** 2, spread + integration)
+                    height = math.log(flow * share / tolerance)
+                    farthest = max(farthest, math.sqrt(2 * variance * height))
         return farthest
 
     def _width_of_blurs(self, distance: float, tolerance: float) -> int:

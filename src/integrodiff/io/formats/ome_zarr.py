@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, product, zip_longest
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -40,7 +41,7 @@ from integrodiff.io.access import (
 from integrodiff.io.formats.npy import array_header, array_page
 from integrodiff.io.formats.pyramid import Edges, interval_edges
 from integrodiff.io.formats.zarr_codecs import BOUNDED_CODECS, BoundedStore, decoding_limit
-from integrodiff.io.formats.zarr_pyramid import level_blocks, write_level, write_level_block
+from integrodiff.io.formats.zarr_pyramid import level_block_size, write_level, write_level_block
 from integrodiff.io.formats.zarr_slabs import LARGEST_IN_MEMORY, slabs
 from integrodiff.io.image import FormatDetails, ImageHeader, Metadata, Page
 from integrodiff.io.spacing import Spacing, declared
@@ -103,9 +104,7 @@ class Reader(ImageReader):
         if array:
             files |= _metadata_files(self.path, array)
         _refuse_codecs(self.path, files, array)
-        with zarr.config.set(BOUNDED_CODECS):
-            store = BoundedStore(self.path / array, _array_metadata(files, array))
-            self._array = zarr.open_array(store, mode="r")
+        self._open(files, array)
         shape, dtype = self._array.shape, np.dtype(self._array.dtype)
         refuse_dtype(self.path, dtype)
         if len(shape) < 2:
@@ -131,6 +130,12 @@ class Reader(ImageReader):
                 notes=(*level_notes, *_folder_notes(self.path, image)),
             )
         return replace(header, notes=header.notes + _missing_note(self._array, count))
+
+    def _open(self, files: dict[str, Any], array: str) -> None:
+        """Open the full resolution."""
+        with zarr.config.set(BOUNDED_CODECS):
+            store = BoundedStore(self.path / array, _array_metadata(files, array))
+            self._array = zarr.open_array(store, mode="r")
 
     def _refuse_chunks(self, stored: int, largest: int) -> None:
         """Refuse chunks that are too many, or much larger than the image, or than they should be.
@@ -173,9 +178,32 @@ class Reader(ImageReader):
 
 
 class Windows(Reader):
-    """The same for images whose planes do not fit into memory."""
+    """The same for images whose planes do not fit into memory.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    known : ImageHeader, optional
+        What was found when it was opened before; then its files are not counted again.
+    """
 
     whole_planes = False
+
+    def __init__(self, path: Path, known: ImageHeader | None = None) -> None:
+        self._known = known
+        super().__init__(path)
+
+    def _read_header(self) -> ImageHeader:
+        if self._known is None:
+            return super()._read_header()
+        own = _own(self._known)
+        self._open(own.files, own.array)
+        return self._known
+
+    def opener(self) -> Callable[[], Windows]:
+        """Return a function that opens the folder again, without a look at all of its files."""
+        return partial(Windows, self.path, self.header)
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -626,10 +654,10 @@ class OpenBlocks:
         array = self.levels[level]
         return tuple(array.shards or array.chunks)
 
-    def smaller_blocks(self, level: int) -> list[tuple[slice, ...]]:
-        """Return the blocks of a smaller resolution."""
+    def smaller(self, level: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shape of a smaller resolution, and the size of its blocks."""
         source, target = self.levels[level - 1 : level + 1]
-        return list(level_blocks(source, target, self._edges[level - 1]))
+        return target.shape, level_block_size(source, target, self._edges[level - 1])
 
     def write(self, index: tuple[slice, ...], values: NDArray[Any]) -> None:
         """Write a block of the full resolution."""

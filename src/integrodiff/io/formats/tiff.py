@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -215,6 +216,10 @@ class Windows(Reader):
         if not page.is_tiled:
             sides = min(page.rowsperstrip, page.imagelength), page.imagewidth
         return (*(1 for _ in self.layout.plane_grid), *sides)
+
+    def opener(self) -> Callable[[], Windows]:
+        """Return a function that opens the file again."""
+        return partial(Windows, self.path)
 
     def window(self, index: tuple[slice, ...]) -> NDArray[Any]:
         """Return a part of the image, given by its place along all axes but that of samples."""

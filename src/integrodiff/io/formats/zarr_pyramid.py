@@ -5,7 +5,7 @@ Blocks of whole chunks are read and written, so memory does not grow with the im
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -28,7 +28,7 @@ def write_level(source: Any, target: Any, edges: Sequence[Edges], *, by_mean: bo
     by_mean : bool
         Whether pixels are local means, or the nearest ones.
     """
-    for block in level_blocks(source, target, edges):
+    for block in blocks(target.shape, level_block_size(source, target, edges)):
         write_level_block(source, target, edges, block, by_mean=by_mean)
 
 
@@ -40,7 +40,7 @@ def write_level_block(
     *,
     by_mean: bool,
 ) -> None:
-    """Fill one block of :func:`level_blocks`; different ones may be filled at the same time."""
+    """Fill one block of :func:`level_block_size`; different ones may be filled at the same time."""
     covered, inside = [], []
     for part, axis_edges in zip(block, edges, strict=True):
         own = axis_edges[part.start : part.stop + 1]
@@ -75,11 +75,11 @@ def reduced(
     return result
 
 
-def level_blocks(source: Any, target: Any, edges: Sequence[Edges]) -> Iterator[tuple[slice, ...]]:
-    """Give blocks of whole chunks of the target whose sources are whole chunks where possible."""
+def level_block_size(source: Any, target: Any, edges: Sequence[Edges]) -> tuple[int, ...]:
+    """Return the size of blocks of whole chunks of the target, from whole chunks if possible."""
     lengths = []
     chunks = (array.shards or array.chunks for array in (source, target))
     for read, written, axis_edges in zip(*chunks, edges, strict=True):
         factor = axis_edges[1] - axis_edges[0]
         lengths.append(written * ceil(read / (factor * written)))
-    return blocks(target.shape, lengths)
+    return tuple(lengths)
