@@ -428,13 +428,14 @@ def scheduler(arguments: argparse.Namespace) -> dict[str, Any]:
 
     rows: list[dict[str, Any]] = []
     with local_cluster(0) as client:
-        address = client.scheduler.address
+        address = client.scheduler_info()["address"]
         context = multiprocessing.get_context("spawn")
         crew = (address, arguments.workers, arguments.threads)
         others = context.Process(target=crowd, args=crew, daemon=True)
         others.start()
         client.wait_for_workers(arguments.workers)
-        known = client.cluster.scheduler.tasks
+        cluster: Any = client.cluster
+        known = cluster.scheduler.tasks
         own = psutil.Process()
 
         def measured(way: str, count: int, results: Iterable[int]) -> None:

@@ -163,7 +163,8 @@ def test_an_existing_cluster(tmp_path: Path) -> None:
     from integrodiff.blocks.cluster import local_cluster
 
     write_zarr(tmp_path / "in.zarr", values(300, 421))
-    succeed(tmp_path / "in.zarr", tmp_path / "alone.zarr", *GIVEN, "--block", "1/1")
+    for n in (1, 2):
+        succeed(tmp_path / "in.zarr", tmp_path / "alone.zarr", *GIVEN, "--block", f"{n}/2")
     with local_cluster(2) as client:
         workers = set(client.run(os.getpid).values())
         scheduler = ("--scheduler", client.scheduler_info()["address"])

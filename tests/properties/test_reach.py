@@ -113,7 +113,8 @@ def rectangles(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.f
 def test_little_beyond_the_practical_reach_counts(
     name: str, sigma: float, seed: int, structured: bool
 ) -> None:
-    evolution, across = load_model(name).evolution(sigma), (48,)
+    evolution: Evolution = load_model(name).evolution(sigma)
+    across: tuple[int, ...] = (48,)
     if name in VOLUMES:
         evolution, across = evolution.in_volume((1.0, 1.0, 1.0)), (30, 30)
     halo = evolution.reach(0.02)[-1]
