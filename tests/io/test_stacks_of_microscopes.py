@@ -154,7 +154,10 @@ def write_ome_zarr(path: Path, pixels: NDArray[Any], version: str) -> None:
         {"label": name, "color": colour, "window": window, "active": True}
         for name, colour in (("DAPI", "0000FF"), ("GFP", "00FF00"))
     ]
-    about = {"multiscales": [image], "omero": {"version": version, "channels": channels}}
+    about: dict[str, Any] = {
+        "multiscales": [image],
+        "omero": {"version": version, "channels": channels},
+    }
     group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)
     group.attrs.update(about if version == "0.4" else {"ome": {"version": version, **about}})
     group.create_array("s0", data=pixels)
