@@ -96,14 +96,15 @@ def test_nifti(tmp_path: Path) -> None:
     names = tmp_path / "in.nii.gz", tmp_path / "out.nii.gz"
     pixels = stack(channels=1)[:, 0].astype(np.int16)
     affine = np.array([[0.8, 0.6, 0, -5], [-0.6, 0.8, 0, 3], [0, 0, 2, 1], [0, 0, 0, 1.0]])
-    image = nibabel.Nifti1Image(pixels.T, affine)
+    image: Any = nibabel.Nifti1Image(pixels.T, affine)
     image.header.set_xyzt_units("mm")
     image.header["descrip"], image.header["intent_name"] = b"by hand", b"T1"
     image.set_sform(affine, 1)
     image.set_qform(affine, 1)
     nibabel.save(image, names[0])
     assert "spacing 2 : 1 : 1 (z : y : x, from the file)" in denoised(*names)
-    old, new = (nibabel.load(name) for name in names)
+    images: list[Any] = [nibabel.load(name) for name in names]
+    old, new = images
     for field in old.header:
         np.testing.assert_array_equal(new.header[field], old.header[field], err_msg=field)
     np.testing.assert_array_equal(new.affine, old.affine)
@@ -153,7 +154,10 @@ def write_ome_zarr(path: Path, pixels: NDArray[Any], version: str) -> None:
         {"label": name, "color": colour, "window": window, "active": True}
         for name, colour in (("DAPI", "0000FF"), ("GFP", "00FF00"))
     ]
-    about = {"multiscales": [image], "omero": {"version": version, "channels": channels}}
+    about: dict[str, Any] = {
+        "multiscales": [image],
+        "omero": {"version": version, "channels": channels},
+    }
     group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)
     group.attrs.update(about if version == "0.4" else {"ome": {"version": version, **about}})
     group.create_array("s0", data=pixels)
