@@ -334,6 +334,7 @@ def test_all_questions(tmp_path: Path, half: Method, clean: NDArray[np.float32])
     found = json.loads(results.path.read_text())["rows"]["half"]["levels"]["25"]
     assert found["lipschitz"]["derivative"] is None
     assert found["lipschitz"]["secant"] == pytest.approx(0.5, rel=1e-4)
+    assert found["lipschitz"]["small_secant"] == pytest.approx(0.5, rel=1e-2)
     assert set(found["told"]) == {"0.5", "1", "2"}
     assert len(found["pure_noise"]["bands"]) == 4
     assert set(found["jpeg"]) == {"noisy", "told"}
