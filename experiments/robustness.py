@@ -80,7 +80,14 @@ _NETWORK = {"layers": 5, "channels": 32}
 def spectral_norm(
     function: Callable[[Any], Any], point: Any, *, tolerance: float = 1e-3, seed: int = 0
 ) -> float:
-    """Return the largest singular value of a function's derivative.
+    """Return the largest singular value of a function's derivative."""
+    return largest_direction(function, point, tolerance=tolerance, seed=seed)[0]
+
+
+def largest_direction(
+    function: Callable[[Any], Any], point: Any, *, tolerance: float = 1e-3, seed: int = 0
+) -> tuple[float, NDArray[np.float64]]:
+    """Return the largest singular value of a function's derivative, and its direction.
 
     Lanczos' method: power iteration with the derivative and its transpose that makes use of all
     its directions. Where plain power iteration took 40 products, it needed 21.
@@ -110,8 +117,8 @@ def spectral_norm(
     size = point.numel()
     start = np.random.default_rng(seed).normal(size=size)
     operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
-    squares = eigsh(operator, 1, v0=start, tol=tolerance, return_eigenvectors=False)
-    return float(np.sqrt(squares[0]))
+    squares, directions = eigsh(operator, 1, v0=start, tol=tolerance)
+    return float(np.sqrt(squares[0])), directions[:, 0].reshape(point.shape)
 
 
 def secant_bound(
