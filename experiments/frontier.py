@@ -210,6 +210,7 @@ def run(arguments: argparse.Namespace) -> Result:
             "engine": method.engine,
             "threads": method.threads,
             "identity": method.identity,
+            "psnr": {},
             "seconds_per_megapixel": None,
         }
         row = results.row(method.name, head, again=arguments.again)
