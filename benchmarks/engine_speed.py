@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 import integrodiff
 from integrodiff.engines import ENGINES
 from integrodiff.reproduction._results import Result, markdown_table, significant
+from peers import Method
 from timing import (
     NOISE_LEVEL,
     Contestant,
@@ -78,8 +80,14 @@ def two_at_once(image: NDArray[np.float32], model: str) -> Contestant:
 # ---- speed ----
 
 
-def measure_speed(models: Sequence[str], size: int, threads: Sequence[int], repeats: int) -> Result:
-    """Time all engines with the first model, and the compiled one with the others, too."""
+def measure_speed(
+    models: Sequence[str],
+    size: int,
+    threads: Sequence[int],
+    repeats: int,
+    peers: Sequence[Method] = (),
+) -> Result:
+    """Time all engines with the first model, and the compiled one with the others, and peers."""
     image = noisy_picture(size)
     missing = {name: e.unavailable() for name, e in ENGINES.items() if e.unavailable()}
     rows: list[Result] = []
@@ -98,6 +106,8 @@ def measure_speed(models: Sequence[str], size: int, threads: Sequence[int], repe
         for engine in ("numpy", "torch"):
             if engine not in missing:
                 enter(models[0], engine, denoising(image, models[0], engine, count))
+    for peer in peers:
+        enter(peer.title, peer.engine, Contestant(partial(peer.denoise, image, NOISE_LEVEL)))
     settings = {"models": list(models), "size": size, "dtype": "float32", "repeats": repeats}
     about = facts(settings)
     timings = take_turns(contestants, repeats)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from denoisers import PEERS, Image
-from frontier import TestSet, bsd68, denoised
+from frontier import TestSet, bsd68, compared
 from integrodiff.learning import bsds500
 from integrodiff.learning.images import noise
 from integrodiff.reproduction._results import Result, decibel, markdown_table
@@ -122,7 +122,7 @@ def measure_peers(
             for part in sets:
                 images = part.images[:slow_images] if row["slow"] else part.images
                 row["psnr"][part.name] = {
-                    f"{level}": [decibel(v) for v in denoised(method, images, level)[0]]
+                    f"{level}": [decibel(v) for v, _ in compared(method, images, level)]
                     for level in part.levels
                 }
         rows[method.name] = row

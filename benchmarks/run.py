@@ -6,7 +6,8 @@
 
 Parts: speed, scaling, roofline, peers, vectors, or all of them. A part replaces its last run in
 the file and leaves the others. Models are given by name or file; the first is compared with the
-peers. With --report the tables of a file are written into the README, and nothing is measured.
+peers. --speed-peers are timed in the part speed, too, on one thread. With --report the tables of a
+file are written into the README, and nothing is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from engine_speed import measure_scaling, measure_speed, scaling_table, speed_ta
 from integrodiff._atomic import atomic_write
 from integrodiff.reproduction._results import Result
 from peer_table import contestants, measure_peers, peers_table, test_sets
-from peers import TUNED
+from peers import TUNED, tuned_peers
 from roofline import measure_roofline, roofline_table
 from vector_code import measure_vectors, vectors_table
 
@@ -51,7 +52,8 @@ def measure(part: str, arguments: argparse.Namespace) -> Result:
     """Measure one part."""
     first, threads, repeats = arguments.models[0], arguments.threads, arguments.repeats
     if part == "speed":
-        return measure_speed(arguments.models, arguments.size, threads, repeats)
+        peers = tuned_peers(arguments.speed_peers, arguments.tuned)
+        return measure_speed(arguments.models, arguments.size, threads, repeats, peers)
     if part == "scaling":
         return measure_scaling(first, arguments.sizes, threads, min(repeats, 3))
     if part == "roofline":
@@ -98,6 +100,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--report", type=Path, metavar="JSON", help="only write the README")
     parser.add_argument("--models", nargs="+", default=["iad"], metavar="MODEL")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, metavar="PEER")
+    parser.add_argument("--speed-peers", nargs="*", default=[], choices=PEERS, metavar="PEER")
     parser.add_argument("--tuned", type=Path, default=_HERE.parent / TUNED)
     parser.add_argument("--data", type=Path, help="folder that holds bsd68 and bsds500")
     parser.add_argument("--bsd68", type=int, default=20, help="number of images")

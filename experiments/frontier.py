@@ -3,15 +3,20 @@
     python experiments/frontier.py --data FOLDER --json results/frontier.json
         [--models pm eed iid iad ...] [--peers tv nlm wavelet bm3d] [--engine auto]
         [--bsd68-count N] [--crops N] [--tuned results/peers.json] [--again]
+    python experiments/frontier.py --time 12 --data FOLDER --json results/frontier.json
+        [--models ...] [--peers ...]
     python experiments/frontier.py --plot results/frontier.json docs/images/frontier.png
 
-FOLDER holds ``bsd68`` and ``bsds500/images/test``. PSNR is for a peak of 255 and not clipped. Rows
-that were measured before SSIM was keep what they have; ``--again`` measures them anew.
-All methods compute in one process on one thread. Seconds per megapixel are processor time, which
-other programs on the machine hardly disturb: the median over the images of BSD68 at s = 25, after
-one image that does not count. The file is written after every
-noise level, and a run that was stopped goes on from there. Rows that are quoted from publications
-carry their source; their speed is not known for this machine.
+FOLDER holds ``bsd68`` and ``bsds500/images/test``. PSNR is for a peak of 255 and not clipped. All
+methods compute in one process on one thread. The file is written after every noise level, and a
+run that was stopped goes on from there.
+
+Speed is measured apart from quality, with ``--time``, so that it takes a minute of a quiet machine
+and not hours: all methods take turns on the first images of BSD68 at s = 25, after one image that
+does not count; slow peers take three. Seconds per megapixel are medians of processor time.
+
+Rows that are quoted from publications carry their source; their speed is not known for this
+machine.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from peers import (
     TUNED,
     Method,
     Results,
+    about_run,
     model_method,
     one_thread,
     tuned_peers,
@@ -52,6 +58,9 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 BSD68_LEVELS = (15, 25, 50)
 TIMED_LEVEL = 25
+SLOW_TIMES = 3
+"""How many images a slow peer is timed on."""
+
 _SOURCE = (
     "K. Zhang, W. Zuo, Y. Chen, D. Meng, L. Zhang: Beyond a Gaussian denoiser, IEEE Transactions "
     "on Image Processing 26(7), 2017, Table II"
@@ -135,46 +144,52 @@ def measure(
     method: Method, sets: Sequence[TestSet], row: Result, save: Callable[[], object]
 ) -> None:
     """Fill the row of one method, as far as it is not known yet."""
-    known = row.setdefault("psnr", {})
-    warm = False
     for part in sets:
-        found = known.setdefault(part.name, {})
+        found, similar = (
+            row.setdefault(what, {}).setdefault(part.name, {}) for what in ("psnr", "ssim")
+        )
         for level in part.levels:
-            if f"{level}" in found:
+            if f"{level}" in found and f"{level}" in similar:
                 continue
-            if not warm:
-                method.denoise(part.images[0] + noise(level, 0, part.images[0].shape), level)
-                warm = True
-            values, similarities, seconds = denoised(method, part.images, level)
-            mean = decibel(float(np.mean(values)))
-            found[f"{level}"] = mean
-            similar = row.setdefault("ssim", {}).setdefault(part.name, {})
-            similar[f"{level}"] = decibel(float(np.mean(similarities)))
-            if part.name == "bsd68" and level == TIMED_LEVEL:
-                low, median, high = np.percentile(seconds, [25, 50, 75])
-                row["seconds_per_megapixel"] = significant(float(median))
-                row["seconds_quartiles"] = [significant(float(low)), significant(float(high))]
-            print(f"{method.name}, {part.name}, s = {level}: {mean:.2f} dB", flush=True)
+            means = np.mean(compared(method, part.images, level), axis=0)
+            found[f"{level}"], similar[f"{level}"] = (decibel(float(mean)) for mean in means)
+            print(f"{method.name}, {part.name}, s = {level}: {means[0]:.2f} dB", flush=True)
             save()
 
 
-def denoised(
-    method: Method, images: Sequence[Image], level: int
-) -> tuple[list[float], list[float], list[float]]:
-    """Return PSNR and SSIM of each image, and the seconds per megapixel that it took."""
-    values, similarities, seconds = [], [], []
+def compared(method: Method, images: Sequence[Image], level: int) -> list[tuple[float, float]]:
+    """Return PSNR and SSIM of each image."""
+    pairs = []
     for k, clean in enumerate(images):
-        noisy = clean + noise(level, k, clean.shape)
-        began = time.process_time()
-        result = method.denoise(noisy, level)
-        seconds.append((time.process_time() - began) / clean.size * 1e6)
-        values.append(psnr(result, clean))
-        similarities.append(ssim(result, clean))
-    return values, similarities, seconds
+        result = method.denoise(clean + noise(level, k, clean.shape), level)
+        pairs.append((psnr(result, clean), ssim(result, clean)))
+    return pairs
+
+
+def measure_times(
+    methods: Sequence[Method], images: Sequence[Image], rows: Mapping[str, Result]
+) -> None:
+    """Time all methods in turns on all images but the first, which does not count."""
+    seconds: dict[str, list[float]] = {method.name: [] for method in methods}
+    for k, clean in enumerate(images):
+        noisy = clean + noise(TIMED_LEVEL, k, clean.shape)
+        for method in methods:
+            if method.name in PEERS and PEERS[method.name].slow and k > SLOW_TIMES:
+                continue
+            began = time.process_time()
+            method.denoise(noisy, TIMED_LEVEL)
+            seconds[method.name].append((time.process_time() - began) / clean.size * 1e6)
+    for name, found in seconds.items():
+        low, median, high = (significant(float(v)) for v in np.percentile(found[1:], [25, 50, 75]))
+        rows[name].update(
+            seconds_per_megapixel=median,
+            seconds_quartiles=[low, high],
+            timed={**about_run(), "images": len(found) - 1},
+        )
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    """Measure all methods; return the document."""
+    """Measure all methods, their quality or their speed; return the document."""
     methods = [model_method(name, arguments.engine) for name in arguments.models]
     methods += tuned_peers(arguments.peers, arguments.tuned)
     sets = []
@@ -195,10 +210,15 @@ def run(arguments: argparse.Namespace) -> Result:
             "engine": method.engine,
             "threads": method.threads,
             "identity": method.identity,
+            "psnr": {},
             "seconds_per_megapixel": None,
         }
         row = results.row(method.name, head, again=arguments.again)
-        measure(method, sets, row, results.save)
+        if not arguments.time:
+            measure(method, sets, row, results.save)
+    if arguments.time:
+        first = bsd68(arguments.data, arguments.time + 1)
+        measure_times(methods, first, results.rows)
     results.save()
     return results.document
 
@@ -367,6 +387,7 @@ def main() -> None:
     parser.add_argument("--engine", default="auto", help="who computes the models")
     parser.add_argument("--bsd68-count", type=int, help="only the first images; 0 for none")
     parser.add_argument("--crops", type=int, help="only the first test crops; 0 for none")
+    parser.add_argument("--time", type=int, metavar="N", help="measure speed alone, on N images")
     parser.add_argument("--tuned", type=Path, default=TUNED, help="settings of the peers")
     parser.add_argument("--again", action="store_true", help="measure what the file has, too")
     parser.add_argument("--json", type=Path, help="where the numbers go")

@@ -126,7 +126,9 @@ def test_parts_write_json_and_tables(
 ) -> None:
     monkeypatch.setattr(timing, "_LONGEST_WAIT", 1)  # times do not matter here
     path = tmp_path / "new" / "bench.json"
-    words = f"speed scaling --json {path} --models iad pm --repeats 1 --threads 1 2"
+    words = (
+        f"speed scaling --json {path} --models iad pm --repeats 1 --threads 1 2 --speed-peers tv"
+    )
     run.main(f"{words} --size 24 --sizes 16 32".split())
     document = json.loads(path.read_text())
     assert set(document) == {"speed", "scaling"}
@@ -136,6 +138,7 @@ def test_parts_write_json_and_tables(
         ("iad", "numpy", 1),
         ("iad", engine_speed.TWO_AT_ONCE, 2),
         ("pm", "native", 1),
+        ("TV, Chambolle", PEERS["tv"].release(), 1),
     }
     for row in rows:
         assert len(row["seconds"]) == len(row["processor_seconds"]) == 1

@@ -200,7 +200,10 @@ def test_measured_row(tmp_path: Path, half: Method, clean: NDArray[np.float32]) 
     ]
     assert row["psnr"]["bsd68"]["15"] == pytest.approx(np.mean(values), abs=1e-4)
     assert 0 < row["ssim"]["bsd68"]["50"] < row["ssim"]["bsd68"]["15"] < 1
-    assert row["seconds_per_megapixel"] > 0
+    assert row["seconds_per_megapixel"] is None
+    frontier.measure_times([half], [clean, clean + 1, clean], results.rows)
+    assert results.rows["half"]["seconds_per_megapixel"] > 0
+    assert results.rows["half"]["timed"]["images"] == 2
 
     def refuse(*_: object) -> NDArray[np.float32]:
         raise AssertionError("measured again")
@@ -210,6 +213,10 @@ def test_measured_row(tmp_path: Path, half: Method, clean: NDArray[np.float32]) 
     other = Method("half", "Half", refuse, 1, "none", "1", "another half")
     with pytest.raises(AssertionError, match="measured again"):
         document(tmp_path, other, clean)
+    del results.rows["half"]["ssim"]["bsd68"]["25"]
+    results.save()
+    with pytest.raises(AssertionError, match="measured again"):
+        document(tmp_path, known, clean)
 
 
 def test_quoted_rows_are_never_overwritten(
@@ -327,6 +334,7 @@ def test_all_questions(tmp_path: Path, half: Method, clean: NDArray[np.float32])
     found = json.loads(results.path.read_text())["rows"]["half"]["levels"]["25"]
     assert found["lipschitz"]["derivative"] is None
     assert found["lipschitz"]["secant"] == pytest.approx(0.5, rel=1e-4)
+    assert found["lipschitz"]["small_secant"] == pytest.approx(0.5, rel=1e-2)
     assert set(found["told"]) == {"0.5", "1", "2"}
     assert len(found["pure_noise"]["bands"]) == 4
     assert set(found["jpeg"]) == {"noisy", "told"}
