@@ -155,8 +155,8 @@ def test_numbers_of_blocks_with_many_digits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--max-memory", "9" * 400, "max_memory must be a number of bytes"),
-        ("--max-memory", "9" * 400 + "G", "max_memory must be a number of bytes"),
+        ("--max-memory", "9" * 400, "--max-memory must be a number of bytes"),
+        ("--max-memory", "9" * 400 + "G", "--max-memory must be a number of bytes"),
         ("--sigma", "5:1," * 2000, "--sigma must be a number, levels for scales"),
         ("--scheduler", "", "--scheduler needs the address of a Dask scheduler"),
     ],

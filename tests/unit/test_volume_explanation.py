@@ -447,7 +447,10 @@ def test_pages_that_are_a_volume(tmp_path: Path) -> None:
     result = run(*both, "--at", "Z=2,Y=3")
     assert result.exit_code == 2
     assert "If its pages are slices of a volume, take --volume" in " ".join(result.stderr.split())
-    for at, drawn in (("Z=2,Y=3", "YX at Z=2, ZX at Y=3, ZY at X=14"), ("Z=2", "Z=2 of 8")):
+    for at, drawn in (
+        ("Z=2,Y=3", "three planes through Z=2 of 8, Y=3 of 20, X=14 of 26"),
+        ("Z=2", "Z=2 of 8"),
+    ):
         result = run(*both, "--volume", "--at", at, "--overwrite")
         assert result.exit_code == 0, result.stderr
         assert f"drawn: {drawn}" in " ".join(result.stderr.split())
