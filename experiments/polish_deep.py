@@ -1,7 +1,7 @@
 """Polish a deep model on a processor: Gauss-Newton by differences of the compiled engine.
 
     python experiments/polish_deep.py START OUT.json --data FOLDER [--groups channels|steps|single]
-        [--parts N] [--size 128] [--draws 3] [--seed 0] [--held-out]
+        [--parts N] [--size 128] [--draws 3] [--seed 0] [--held-out] [--similarity W ...]
 
 What changes are factors of groups of numbers, and the exponents and curvatures that belong to
 them, whose derivatives follow from those in the factors. ``channels``: weights, contrasts and
@@ -15,6 +15,10 @@ several dampings the one is taken that is best on other parts of the same crops,
 if it is no worse at any noise level. ``--held-out`` compares start and result on the 50 held-out
 crops (numbers 3, 7, 11, ...), which the step has not seen.
 
+``--similarity W`` subtracts W times the SSIM from the loss. Near the minimum of the mean squared
+error a small step changes SSIM in proportion to its length, and the error with the square of it.
+``--allow`` is the loss in dB that is accepted at a noise level.
+
 OUT.json.state holds the sums over the parts that are done: a killed run goes on when its command is
 repeated. Times are processor time.
 """
@@ -22,6 +26,7 @@ repeated. Times are processor time.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -32,6 +37,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from skimage.metrics import structural_similarity
 
 from integrodiff import load_model, save_model
 from integrodiff._atomic import atomic_write
@@ -43,7 +49,7 @@ from integrodiff.learning.recipes import versions
 from integrodiff.models import DeepDiffusion
 from integrodiff.models.compact import REFERENCE_LEVEL
 from integrodiff.models.deep import Channel
-from integrodiff.viz.metrics import psnr_of_error
+from integrodiff.viz.metrics import PEAK, psnr_of_error, ssim
 
 LEVELS = (2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100)
 PAPER = (10, 20, 30, 40, 50, 60)
@@ -157,15 +163,17 @@ class Sums:
         self.done = done
         self.counts = np.zeros(len(LEVELS))
         self.gradient = np.zeros((len(LEVELS), size))
+        self.similarity = np.zeros((len(LEVELS), size))
         self.curvature = np.zeros((len(LEVELS), size, size))
         self.seconds = 0.0
 
-    def add(self, level: int, residual: Any, tangents: Any) -> None:
-        """Add one part, relative to its mean squared error."""
+    def add(self, level: int, residual: Any, tangents: Any, towards: Any) -> None:
+        """Add one part, relative to its mean squared error; ``towards`` is the gradient of SSIM."""
         place = LEVELS.index(level)
         error = float(np.mean(residual.astype(np.float64) ** 2)) * residual.size
         self.counts[place] += 1
         self.gradient[place] += (tangents @ residual).astype(np.float64) / error
+        self.similarity[place] += (tangents @ towards).astype(np.float64)
         self.curvature[place] += (tangents @ tangents.T).astype(np.float64) / error
 
     def save(self, path: Path) -> None:
@@ -189,18 +197,19 @@ class Sums:
 
     def total(
         self, groups: Sequence[Group], size: int
-    ) -> tuple[Vector, NDArray[np.float64], NDArray[np.float64]]:
-        """Return gradient and curvature of the weighted mean over levels, and the directions.
+    ) -> tuple[Vector, Vector, NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradients of error and SSIM, curvature, and directions, for the mean over levels.
 
-        There is a coordinate for each group and for each exponent or curvature of a group; its
-        direction says what it changes of all ``size`` numbers.
+        The gradient of the error is half that of its logarithm. There is a coordinate for each
+        group and for each exponent or curvature of a group; its direction says what it changes of
+        all ``size`` numbers.
         """
         coordinates = [(g, group.members, 0) for g, group in enumerate(groups)]
         coordinates += [(g, (n,), p) for g, group in enumerate(groups) for n, p in group.derived]
         directions = np.zeros((len(coordinates), size))
         for c, (_, members, _) in enumerate(coordinates):
             directions[c, list(members)] = 1.0
-        gradient = np.zeros(len(coordinates))
+        gradient, similarity = np.zeros((2, len(coordinates)))
         curvature = np.zeros((len(coordinates), len(coordinates)))
         for place, level in enumerate(LEVELS):
             share = WEIGHTS.get(level, 1.0) / max(self.counts[place], 1)
@@ -208,8 +217,9 @@ class Sums:
             for c, (g, _, power) in enumerate(coordinates):
                 spread[c, g] = np.log(level / REFERENCE_LEVEL) ** power
             gradient += share * spread @ self.gradient[place]
+            similarity += share * spread @ self.similarity[place]
             curvature += share * spread @ self.curvature[place] @ spread.T
-        return gradient, curvature, directions
+        return gradient, similarity, curvature, directions
 
 
 def drawn(crops: Sequence[int], draws: int, size: int, room: int, seed: int) -> list[Item]:
@@ -272,11 +282,11 @@ def process(model: DeepDiffusion, level: int) -> NativeProcess:
     return NativeProcess(model.evolution(float(level)), exact=False, threads=1)
 
 
-def psnr_by_level(
+def quality_by_level(
     model: DeepDiffusion, images: CleanImages, items: Sequence[Item], size: int, seed: int | None
 ) -> NDArray[np.float64]:
-    """Return the mean PSNR of the items at each level; without seed, of whole crops."""
-    values: dict[int, list[float]] = {level: [] for level in LEVELS}
+    """Return mean PSNR and SSIM of the items at each level; without seed, of whole crops."""
+    values: dict[int, list[tuple[float, float]]] = {level: [] for level in LEVELS}
     for level in LEVELS:
         run = process(model, level)
         for item in items:
@@ -287,16 +297,17 @@ def psnr_by_level(
                 noisy = clean + noise(float(level), item.crop, clean.shape)
             else:
                 clean, noisy = clean_and_noisy(images, item, size, seed)
-            error = np.mean((run(noisy[None])[0].astype(np.float64) - clean) ** 2)
-            values[level].append(float(psnr_of_error(error)))
-    return np.array([np.mean(values[level]) for level in LEVELS])
+            found = run(noisy[None])[0]
+            error = np.mean((found.astype(np.float64) - clean) ** 2)
+            values[level].append((float(psnr_of_error(error)), ssim(found, clean)))
+    return np.array([np.mean(values[level], axis=0) for level in LEVELS]).T
 
 
 def summary(gain: NDArray[np.float64]) -> str:
     """Return gains in words."""
     paper = np.mean([gain[LEVELS.index(s)] for s in PAPER])
     each = " ".join(f"{s}: {g:+.4f}" for s, g in zip(LEVELS, gain, strict=True))
-    return f"mean of 10 to 60 {paper:+.4f} dB, {each}"
+    return f"mean of 10 to 60 {paper:+.4f}, {each}"
 
 
 def main() -> None:
@@ -310,6 +321,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3, help="parts of each crop; divides twelve")
     parser.add_argument("--parts", type=int, help="only so many of the parts, in random order")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--similarity", type=float, nargs="+", default=[0.0], metavar="W")
+    parser.add_argument("--allow", type=float, default=0.002, help="loss in dB at a level")
     parser.add_argument("--held-out", action="store_true", help="compare on held-out crops")
     a = parser.parse_args()
     start = load_model(a.start)
@@ -332,31 +345,34 @@ def main() -> None:
         for done, item in enumerate(items[sums.done :], sums.done + 1):
             clean, noisy = clean_and_noisy(images, item, a.size, a.seed)
             found, tangents = changed[item.level].linearised(noisy)
-            sums.add(item.level, (found - clean).ravel(), tangents)
+            _, towards = structural_similarity(clean, found, data_range=PEAK, gradient=True)
+            sums.add(item.level, (found - clean).ravel(), tangents, towards.ravel())
             sums.done, sums.seconds = done, time.process_time() - began
             if done % _SAVED_EVERY == 0 or done == len(items):
                 sums.save(state)
                 print(f"{done} of {len(items)} parts, {sums.seconds:.0f} s", flush=True)
 
-    gradient, curvature, directions = sums.total(groups, len(vector))
+    gradient, similarity, curvature, directions = sums.total(groups, len(vector))
     others = drawn(kept, 2, a.size, room, a.seed + 1000)
-    before = psnr_by_level(start, images, others, a.size, a.seed + 1000)
-    best, best_gain = None, 0.0
-    for damping in DAMPINGS:
+    before = quality_by_level(start, images, others, a.size, a.seed + 1000)
+    weights = [WEIGHTS.get(s, 1.0) for s in LEVELS]
+    best, best_gain, best_weight = None, 0.0, 0.0
+    for weight, damping in itertools.product(a.similarity, DAMPINGS):
         damped = curvature + damping * np.diag(np.diag(curvature))
         damped += 1e-5 * np.trace(curvature) / len(gradient) * np.eye(len(gradient))
-        step = np.clip(np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
-        moved = vector - directions.T @ step
+        step = np.linalg.solve(damped, gradient - weight / 2 * similarity)
+        moved = vector - directions.T @ np.clip(step, -_LARGEST, _LARGEST)
         try:
             model = numbers.model(moved)
         except ValueError as error:  # scales that have changed places
-            print(f"damping {damping:g}: {error}", flush=True)
+            print(f"weight {weight:g}, damping {damping:g}: {error}", flush=True)
             continue
-        gain = psnr_by_level(model, images, others, a.size, a.seed + 1000) - before
-        weighted = float(np.average(gain, weights=[WEIGHTS.get(s, 1.0) for s in LEVELS]))
-        print(f"damping {damping:g}: {summary(gain)}", flush=True)
-        if weighted > best_gain and gain.min() > -0.002:
-            best, best_gain = model, weighted
+        psnr, alike = quality_by_level(model, images, others, a.size, a.seed + 1000) - before
+        print(f"weight {weight:g}, damping {damping:g}: dB {summary(psnr)}; SSIM {summary(alike)}")
+        # In dB, a factor of 10 / ln(10) for the logarithm of the error.
+        gain = float(np.average(psnr + 4.343 * weight * alike, weights=weights))
+        if gain > best_gain and psnr.min() > -a.allow:
+            best, best_gain, best_weight = model, gain, weight
     if best is None:
         raise SystemExit("no step is better than none")
     entry: dict[str, Any] = {
@@ -366,6 +382,7 @@ def main() -> None:
         "size": a.size,
         "parts": sums.done,
         "seed": a.seed,
+        "weight_of_ssim": best_weight,
         "gain_on_other_parts": round(best_gain, 4),
         "processor_seconds": round(time.process_time() - began, 1),
         "date": datetime.now(UTC).date().isoformat(),
@@ -373,9 +390,10 @@ def main() -> None:
     }
     if a.held_out:
         held = [Item(k, s, 0, 0) for k in range(3, len(images), 4) for s in LEVELS]
-        psnr = [psnr_by_level(model, images, held, a.size, None) for model in (start, best)]
-        print("held out:", summary(psnr[1] - psnr[0]), flush=True)
-        by_level = dict(zip(map(str, LEVELS), psnr[1].round(4).tolist(), strict=True))
+        found = [quality_by_level(model, images, held, a.size, None) for model in (start, best)]
+        for name, gain in zip(("dB", "SSIM"), found[1] - found[0], strict=True):
+            print(f"held out, {name}: {summary(gain)}", flush=True)
+        by_level = dict(zip(map(str, LEVELS), found[1][0].round(4).tolist(), strict=True))
         entry["psnr_on_held_out_images"] = by_level
     provenance = {**start.provenance, "tuned": [*start.provenance.get("tuned", []), entry]}
     save_model(replace(best, provenance=provenance), a.output)

@@ -478,12 +478,13 @@ def test_exponents_are_factors_at_one_noise_level(kind: str) -> None:
 
 def test_a_killed_polish_goes_on(tmp_path: Path) -> None:
     sums = polish_deep.Sums(3)
-    sums.add(20, np.ones(5, np.float32), np.ones((3, 5), np.float32))
+    sums.add(20, np.ones(5, np.float32), np.ones((3, 5), np.float32), np.arange(5))
     sums.done, sums.seconds = 7, 1.5
     sums.save(tmp_path / "state")
     found = polish_deep.Sums.load(tmp_path / "state", 3)
     assert (found.done, found.seconds) == (7, 1.5)
     np.testing.assert_array_equal(found.curvature, sums.curvature)
     assert found.gradient[polish_deep.LEVELS.index(20)] == pytest.approx([1, 1, 1])
+    assert found.similarity[polish_deep.LEVELS.index(20)] == pytest.approx([10, 10, 10])
     with pytest.raises(SystemExit, match="another model"):
         polish_deep.Sums.load(tmp_path / "state", 4)
