@@ -49,7 +49,6 @@ _TILE, _SMALL_TILE = 64, 32
 # As in kernels/gates.cuh, kernels/volume.cuh and kernels/scales.cuh.
 _MIX, _TWIST, _COUPLING, _FLUX, _RATE, _CLEAR = 0, 1, 16, 32, 48, 64
 _TRIPLE, _SPACING, _UNITS, _SHARES = 2, 4, 7, 10
-_IN_FLUX, _ADDED = 1, 2
 _FIRST_TAP = 2
 # Order one in images: warps of a block, the rows that each of them goes down, and columns of pixels
 # that it has, as in kernels/first_order.cuh.
@@ -207,6 +206,8 @@ class Step(ABC):
         self._launches: list[Launch] = []
         self.tile = memory.tile
         self.defines: dict[str, object] = {**memory.defines(), "TILE": self.tile}
+        if math.prod(self.size) * memory.itemsize >= 2**32:
+            self.defines["LARGE_PLANES"] = 1
 
     def launches(self) -> list[Launch]:
         """Return the kernels of the step, in order."""
@@ -262,12 +263,9 @@ class Step(ABC):
         self._launches.append(Launch(source, kernel, defines, grid, made, shared, taps))
 
     def term_arguments(
-        self, term: Term, smoothed: dict[int, int], flows: dict[int, int]
+        self, term: Term, scales: Sequence[int], smoothed: dict[int, int], flows: dict[int, int]
     ) -> dict[str, Any]:
-        """Return the arguments that the kernels of a term share."""
-        flags = [0] * len(self.kernels.blurs)
-        for i in term.scales_in_flux:
-            flags[i] = _IN_FLUX | (_ADDED if i in flows else 0)
+        """Return the arguments that the kernels of a term share, for some scales in their order."""
         operator = term.derivatives
         damping = 0.0
         if isinstance(operator, (HaarGradient, VolumeGradient)):
@@ -277,31 +275,28 @@ class Step(ABC):
         numbers = {
             _MIX: [plain(term.coupling.mix)],
             _TWIST: [damping],
-            _COUPLING: [coupling * plain(weight) for weight in term.coupling.weights],
-            _FLUX: [flux * plain(weight) for weight in term.flux_weights],
+            _COUPLING: [coupling * plain(term.coupling.weights[i]) for i in scales],
+            _FLUX: [flux * plain(term.flux_weights[i]) for i in scales],
             _RATE: [
-                -1 / (2 * math.log(2) * plain(contrast) ** 2)
-                for contrast in term.diffusivity.contrasts
+                -1 / (2 * math.log(2) * plain(term.diffusivity.contrasts[i]) ** 2) for i in scales
             ],
         }
         if self.domain is not None:
             numbers[_CLEAR] = [
-                operator.radius + flux_reach(operator, scale)
-                for scale in self.kernels.evolution.scales
+                operator.radius + flux_reach(operator, self.kernels.evolution.scales[i])
+                for i in scales
             ]
         return {
-            # Scales that are not used are read all the same, with the weight zero.
-            "input": [smoothed.get(i, self.image) for i in range(len(flags))],
+            "input": [smoothed[i] for i in scales],
             "size": self.size,
             "channels": self.channels,
-            "flags": flags,
+            "flags": [i in flows for i in scales],
             "numbers": numbers,
         }
 
-    def block(self, order: int) -> tuple[tuple[int, ...], int]:
+    def block(self, order: int, scales: int) -> tuple[tuple[int, ...], int]:
         """Return the size of the blocks that compute flows, and how many numbers these share."""
         blocks = _BLOCKS[len(self.size)]
-        scales = len(self.kernels.blurs)
         return self.first_that_fits(
             (block, _shared_of_flows(order, block, scales)) for block in blocks
         )
@@ -338,7 +333,7 @@ class Step(ABC):
         """Return where the flows of a term go."""
         for i in term.scales_in_flux:
             flows[i] = self.memory.space(("flow", i), self.shape)
-        return [flows.get(i, 0) for i in range(len(self.kernels.blurs))]
+        return [flows[i] for i in term.scales_in_flux]
 
     def smooth_along(
         self,
@@ -442,18 +437,16 @@ class ImageStep(Step):
         order = term.derivatives.order
         source = "first_order.cuh" if order == 1 else "higher_order.cuh"
         tensor = term.coupling.kind == "tensor"
-        common = self.term_arguments(term, smoothed, flows)
-        scales = len(self.kernels.blurs)
         on_cells = int(term.derivatives.grid == "cells")
         rows, columns = (n + on_cells for n in self.size)
         is_given = order > 1 or is_blur(integration)
         defines: dict[str, object] = {
-            "COUNT": scales,
             "ORDER": order,
             "TENSOR": int(tensor),
             "GIVEN": int(is_given),
             "JOINT": int(self.channels > 1),
-            "ADDS": int(any(flag & _ADDED for flag in common["flags"])),
+            "FLUXES": len(term.scales_in_flux),
+            "ADDS": int(any(i in flows for i in term.scales_in_flux)),
             **self.masked,
         }
         cells: tuple[int, ...]
@@ -464,7 +457,7 @@ class ImageStep(Step):
             pixels = (cells[0], _STRIP)
             shared = 0
         else:
-            pixels, shared = self.block(order)
+            pixels, shared = self.block(order, len(term.scales_in_flux))
             cells = pixels
             threads = _threads_of_flows(order, pixels)
             defines |= {
@@ -478,15 +471,32 @@ class ImageStep(Step):
             entries = range(3 if tensor else 1)
             fields = [self.memory.space(("field", n), shape) for n in entries]
             grid = (-(-columns // cells[1]), -(-rows // cells[0]), self.images)
-            more = {"output": fields, "extra": self.known_at(term)}
-            self.launch(source, "structure", grid, 0, defines, **common, **more)
+            scales = term.scales_in_coupling
+            self.launch(
+                source,
+                "structure",
+                grid,
+                0,
+                {**defines, "COUNT": len(scales)},
+                output=fields,
+                extra=self.known_at(term),
+                **self.term_arguments(term, scales, smoothed, flows),
+            )
             if is_blur(integration):
                 fields = self._integrated(fields, integration, on_cells)
-        outputs = self.flow_outputs(term, flows)
+        scales = scales_of_flows(term, is_given=is_given)
+        common = self.term_arguments(term, scales, smoothed, flows)
         height, width = self.size
-        grid = (-(-width // pixels[1]), -(-height // pixels[0]), self.images)
-        more = {"output": outputs, "extra": self.known_at(term, fields)}
-        self.launch(source, "flows", grid, shared, defines, **common, **more)
+        self.launch(
+            source,
+            "flows",
+            (-(-width // pixels[1]), -(-height // pixels[0]), self.images),
+            shared,
+            {**defines, "COUNT": len(scales)},
+            output=self.flow_outputs(term, flows),
+            extra=self.known_at(term, fields),
+            **common,
+        )
 
     def _integrated(self, fields: Sequence[int], axes: AxisTaps, on_cells: int) -> list[int]:
         """Smooth the entries of a structure tensor; the mixed one is odd across borders."""
@@ -507,7 +517,7 @@ class ImageStep(Step):
             "fields.cuh",
             "smooth_fields",
             blocks,
-            _shared_of_tile(self.tile, radius),
+            self._shared_of_tile(radius),
             {"RADII": radius},
             input=fields,
             output=found,
@@ -556,8 +566,21 @@ class ImageStep(Step):
         radius = _padded_radius(axes)
         if radius is None:
             return False
-        needed = _shared_of_tile(self.tile, radius) * self.memory.itemsize
+        needed = self._shared_of_tile(radius) * self.memory.itemsize
         return needed <= self.memory.device.shared_bytes()
+
+    def _shared_of_tile(self, radius: int) -> int:
+        """Return how many numbers a blur on tiles shares, as kernels/smooth.cuh has it.
+
+        These are the tile with its margin, and what is smoothed along rows.
+        """
+        pack = 16 // self.memory.itemsize if 16 % self.memory.itemsize == 0 else 1
+
+        def pitch(columns: int) -> int:
+            return pack * (-(-columns // pack) | 1)
+
+        columns = self.tile + 2 * pack * -(-radius // pack)
+        return (self.tile + 2 * radius) * (pitch(columns) + pitch(self.tile))
 
     def _tile_kernels(self, kernels: Sequence[AxisTaps]) -> tuple[list[int], list[float]]:
         """Return radii that there are kernels for, and all taps one after the other."""
@@ -571,7 +594,7 @@ class ImageStep(Step):
     def _launch_tiles(self, kernel: str, radii: Sequence[int], **given: Any) -> None:
         height, width = self.size
         grid = (-(-width // self.tile), -(-height // self.tile), self.planes)
-        shared = _shared_of_tile(self.tile, max(radii))
+        shared = self._shared_of_tile(max(radii))
         defines: dict[str, object] = {"RADII": ",".join(map(str, radii))}
         self.launch("scales.cuh", kernel, grid, shared, defines, size=self.size, **given)
 
@@ -598,39 +621,43 @@ class VolumeStep(Step):
         if not isinstance(operator, VolumeGradient):
             raise TypeError(f"{type(operator).__name__} is not for volumes")
         tensor = term.coupling.kind == "tensor"
-        common = self.term_arguments(term, smoothed, flows)
-        common["numbers"] |= {
+        in_space = {
             _TRIPLE: [triple_weight(operator.theta) / 6],
             _SPACING: list(operator.spacing),
             _UNITS: list(operator.units or operator.spacing),
             _SHARES: list(operator.twists),
         }
-        scales, known = len(self.kernels.blurs), self.known_at(term)
+        known = self.known_at(term)
         cells = tuple(n + 1 for n in self.size)
-        block, shared = self.block(1)
+        block, shared = self.block(1, len(term.scales_in_flux))
         defines = {**_volume_block(block), **self.masked}
         fields: list[int] = []
         if is_blur(integration):
             shape = (self.at_once, *cells)
             fields = [self.memory.space(("field", n), shape) for n in range(6 if tensor else 1)]
             deep, high, wide = (-(-n // (b + 1)) for n, b in zip(cells, block, strict=True))
-            more = {"output": fields, "extra": known, "count": [scales, tensor, 0, deep]}
+            scales = term.scales_in_coupling
+            given = self.term_arguments(term, scales, smoothed, flows)
+            given["numbers"] |= in_space
+            more = {"output": fields, "extra": known, "count": [len(scales), tensor, 0, deep]}
             grid = (wide, high, deep * self.images)
-            self.launch("volume.cuh", "structure", grid, 0, defines, **common, **more)
+            self.launch("volume.cuh", "structure", grid, 0, defines, **given, **more)
             for field, signs in zip(fields, _SIGNS[3], strict=False):
                 self.smooth_all(
                     field, field, integration, self.images, cells, mirror=1, signs=signs
                 )
-        outputs = self.flow_outputs(term, flows)
-        common["input"] = [*common["input"], *[0] * (PLANES - 6 - scales), *fields]
+        scales = scales_of_flows(term, is_given=bool(fields))
+        given = self.term_arguments(term, scales, smoothed, flows)
+        given["numbers"] |= in_space
+        given["input"] = [*given["input"], *[0] * (PLANES - 6 - len(scales)), *fields]
         deep, high, wide = (-(-n // b) for n, b in zip(self.size, block, strict=True))
         more = {
-            "output": outputs,
+            "output": self.flow_outputs(term, flows),
             "extra": known,
-            "count": [scales, tensor, bool(fields), deep],
+            "count": [len(scales), tensor, bool(fields), deep],
         }
         grid = (wide, high, deep * self.images)
-        self.launch("volume.cuh", "flows", grid, shared, defines, **common, **more)
+        self.launch("volume.cuh", "flows", grid, shared, defines, **given, **more)
 
     def gather(self, flows: dict[int, int]) -> None:
         """Smooth flows scale by scale into their sum, and take the step."""
@@ -643,7 +670,7 @@ class VolumeStep(Step):
             "update",
             (-(-count // (4 * _THREADS)), 1, 1),
             0,
-            {**_volume_block(self.block(1)[0]), **self.masked},
+            {**_volume_block(self.block(1, len(flows))[0]), **self.masked},
             input=[total],
             output=[self.image],
             extra=[self.original],
@@ -652,16 +679,17 @@ class VolumeStep(Step):
         )
 
 
+def scales_of_flows(term: Term, *, is_given: bool) -> tuple[int, ...]:
+    """Return what ``flows`` reads: scales with a flow, then those for a structure tensor only."""
+    in_flux = term.scales_in_flux
+    others = () if is_given else (i for i in term.scales_in_coupling if i not in in_flux)
+    return (*in_flux, *others)
+
+
 def _padded_radius(axes: AxisTaps) -> int | None:
     """Return the radius that a kernel is filled up to, or None if it is longer than all."""
     longest = max(len(taps) for taps in axes) - 1
     return next((radius for radius in _RADII if radius >= longest), None)
-
-
-def _shared_of_tile(tile: int, radius: int) -> int:
-    """Return how many numbers a blur on tiles shares: the tile, and what is smoothed along rows."""
-    size = tile + 2 * radius
-    return size * (size | 1) + size * (tile + 1)
 
 
 def _shared_of_flows(order: int, block: tuple[int, ...], scales: int) -> int:

@@ -137,6 +137,75 @@ inline int max(int a, int b) { return a > b ? a : b; }
 #include "dual_functions.cuh"
 #endif
 
+// Where a value is within a plane. Processors add 32 bits to the address of a plane for nothing.
+#ifdef LARGE_PLANES
+using Offset = unsigned long long;
+#else
+using Offset = unsigned;
+#endif
+
+template <typename Value>
+INLINE Value& at(Value* plane, Offset place) {
+  using Byte = const char;
+  const Offset bytes = place * static_cast<Offset>(sizeof(Value));
+  return *const_cast<Value*>(reinterpret_cast<const Value*>(reinterpret_cast<Byte*>(plane) + bytes));
+}
+
+template <int LENGTH>
+struct alignas((LENGTH * sizeof(real)) % 16 == 0 ? 16 : alignof(real)) Pack {
+  real of[LENGTH];
+};
+
+// Numbers in shared memory, 16 bytes of which are moved at once.
+template <int LENGTH>
+INLINE void read_pack(const real* from, real* values) {
+#if defined(__CUDACC__)
+  const Pack<LENGTH> found = *reinterpret_cast<const Pack<LENGTH>*>(from);
+#pragma unroll
+  for (int n = 0; n < LENGTH; ++n) values[n] = found.of[n];
+#else
+  for (int n = 0; n < LENGTH; ++n) values[n] = from[n];
+#endif
+}
+
+template <int LENGTH>
+INLINE void write_pack(real* to, const real* values) {
+#if defined(__CUDACC__)
+  Pack<LENGTH> made;
+#pragma unroll
+  for (int n = 0; n < LENGTH; ++n) made.of[n] = values[n];
+  *reinterpret_cast<Pack<LENGTH>*>(to) = made;
+#else
+  for (int n = 0; n < LENGTH; ++n) to[n] = values[n];
+#endif
+}
+
+INLINE bool is_aligned(const real* plane) { return reinterpret_cast<unsigned long long>(plane) % 16 == 0; }
+
+// Begin to copy numbers into shared memory, which goes on while the threads do something else. A
+// thread that meets WAIT_FOR_COPIES waits for what it began to copy itself.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define WAIT_FOR_COPIES asm volatile("cp.async.wait_all;" ::: "memory")
+#else
+#define WAIT_FOR_COPIES ((void)0)
+#endif
+
+template <int LENGTH>
+INLINE void copy_numbers(real* to, const real* from) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  constexpr int BYTES = LENGTH * sizeof(real), UNIT = BYTES % 16 == 0 ? 16 : BYTES % 8 == 0 ? 8 : 4;
+  const unsigned target = static_cast<unsigned>(__cvta_generic_to_shared(to));
+#pragma unroll
+  for (int n = 0; n < BYTES; n += UNIT)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(target + n), "l"(reinterpret_cast<const char*>(from) + n), "n"(UNIT) : "memory");
+#else
+  real values[LENGTH];
+#pragma unroll
+  for (int n = 0; n < LENGTH; ++n) values[n] = fetch(from + n);
+  write_pack<LENGTH>(to, values);
+#endif
+}
+
 // A tap of a blur. Where the kernels of all blurs are constants, a product with their tangents,
 // which are zero, is spared.
 #if defined(TANGENTS) && defined(CONSTANT_TAPS)

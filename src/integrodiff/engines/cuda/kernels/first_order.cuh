@@ -1,10 +1,10 @@
 // Order one on Haar cells: the structure tensor, and the flows of all scales.
 //
-// COUNT scales; TENSOR: whether J or its trace counts; GIVEN: whether it comes from extra[1] to
-// extra[3] in place of being computed here; JOINT: whether there are several channels; ADDS: whether
-// some flow is added to that of another term.
-// input: the smoothed images of all scales; flags: whether a scale has a flow, and whether that is
-// added to what is there. extra: see gates.cuh.
+// COUNT scales, the first FLUXES of which have a flow; TENSOR: whether J or its trace counts; GIVEN:
+// whether it comes from extra[1] to extra[3] in place of being computed here; JOINT: whether there are
+// several channels; ADDS: whether some flow is added to that of another term.
+// input: the smoothed images of all scales; flags: whether a flow is added to what is there. extra: see
+// gates.cuh.
 #include "gates.cuh"
 
 // A warp goes down STRIP columns of pixels, whose cells are one column more, BLOCK_ROWS rows far. The
@@ -17,11 +17,6 @@ struct Haar {
   real x, y, twist;
 };
 
-INLINE Haar haar(real upper_left, real upper_right, real lower_left, real lower_right) {
-  const real falling = lower_right - upper_left, rising = upper_right - lower_left;
-  return {falling + rising, falling - rising, (upper_left + lower_right) - (upper_right + lower_left)};
-}
-
 // A column of cells: where its pixels are, of which ghosts are their neighbours.
 struct Column {
   int cell, left, right;
@@ -32,27 +27,29 @@ INLINE Column column_of(int x, int width) {
   return {cell, max(cell - 1, 0), min(cell, width - 1)};
 }
 
-// Pixels above the cell that is next in a column, for all scales.
-struct Above {
-  real left[COUNT], right[COUNT];
+// Of two pixels next to each other, the right one minus the left one, and both, for all scales.
+struct Pairs {
+  real difference[COUNT], sum[COUNT];
 };
 
-INLINE void read_row(const Arguments& args, long long first, int y, const Column& at, Above& row) {
-  const unsigned line = static_cast<unsigned>(clamped(y, args.height)) * args.width;
+INLINE void read_row(const Arguments& args, long long first, int y, const Column& column, Pairs& row) {
+  const Offset line = static_cast<Offset>(clamped(y, args.height)) * args.width;
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     const real* image = args.input[i] + first;
-    row.left[i] = fetch(image + (line + at.left));
-    row.right[i] = fetch(image + (line + at.right));
+    const real left = fetch(&at(image, line + column.left)), right = fetch(&at(image, line + column.right));
+    row.difference[i] = right - left;
+    row.sum[i] = right + left;
   }
 }
 
 // The coefficients of a cell, whose lower pixels are then those above the next.
-INLINE void read_cell(const Arguments& args, long long first, int y, const Column& at, Above& above, Haar (&part)[COUNT]) {
-  Above below;
-  read_row(args, first, y, at, below);
+INLINE void read_cell(const Arguments& args, long long first, int y, const Column& column, Pairs& above, Haar (&part)[COUNT]) {
+  Pairs below;
+  read_row(args, first, y, column, below);
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i) part[i] = haar(above.left[i], above.right[i], below.left[i], below.right[i]);
+  for (int i = 0; i < COUNT; ++i)
+    part[i] = {above.difference[i] + below.difference[i], below.sum[i] - above.sum[i], below.difference[i] - above.difference[i]};
   above = below;
 }
 
@@ -76,22 +73,22 @@ INLINE void add_structure(const Arguments& args, const Haar (&part)[COUNT], Tens
 
 // J at a cell, of its coefficients if there is one channel, and otherwise of all channels from
 // `first` on.
-INLINE Tensor structure_of_cell(const Arguments& args, long long first, int y, const Column& at, const Haar (&part)[COUNT]) {
+INLINE Tensor structure_of_cell(const Arguments& args, long long first, int y, const Column& column, const Haar (&part)[COUNT]) {
   Tensor sum{0, 0, 0};
   if constexpr (JOINT) {
     const long long size = static_cast<long long>(args.height) * args.width;
 #pragma unroll 1
     for (int c = 0; c < args.channels; ++c) {
-      Above above;
+      Pairs above;
       Haar each[COUNT];
-      read_row(args, first + c * size, y - 1, at, above);
-      read_cell(args, first + c * size, y, at, above, each);
+      read_row(args, first + c * size, y - 1, column, above);
+      read_cell(args, first + c * size, y, column, above, each);
       add_structure(args, each, sum);
     }
   } else {
     add_structure(args, part, sum);
   }
-  const real factor = factor_of_structure(args, place_of_cell(args, 0, y, at.cell), 0, JOINT ? args.channels : 1);
+  const real factor = factor_of_structure(args, place_of_cell(args, 0, y, column.cell), 0, JOINT ? args.channels : 1);
   return {factor * sum.xx, factor * sum.xy, factor * sum.yy};
 }
 
@@ -103,13 +100,14 @@ KERNEL(structure) {
     const int top = (BLOCK_Y * WARPS + warp) * BLOCK_ROWS, end = min(top + BLOCK_ROWS, height + 1);
     FOR_EACH_LANE(lane) {
       const int x = BLOCK_X * 32 + lane;
-      const Column at = column_of(x, width);
-      Above above;
+      const Column column = column_of(x, width);
+      Pairs above;
       Haar part[COUNT];
-      if (!JOINT) read_row(args, first, top - 1, at, above);
+      if (!JOINT) read_row(args, first, top - 1, column, above);
+#pragma unroll 2
       for (int y = top; y < end; ++y) {
-        if (!JOINT) read_cell(args, first, y, at, above, part);
-        const Tensor found = structure_of_cell(args, first, y, at, part);
+        if (!JOINT) read_cell(args, first, y, column, above, part);
+        const Tensor found = structure_of_cell(args, first, y, column, part);
         const long long place = place_of_cell(args, BLOCK_Z, y, x);
         if (x > width) continue;
         if (TENSOR) {
@@ -124,49 +122,48 @@ KERNEL(structure) {
   }
 }
 
-// What a cell of each scale gives to the pixels left and right of it, above and below.
+// What cells give to two pixels next to each other: the sum and the difference to the right one, the sum
+// without the difference to the left one.
 struct Given {
-  real left[COUNT], right[COUNT];
+  real difference[FLUXES], sum[FLUXES];
 };
 
-INLINE void flows_of_cell(const Arguments& args, int image, int y, const Column& at, const Haar (&part)[COUNT], Given& upper, Given& lower) {
+INLINE void fluxes_of_cell(const Arguments& args, int image, int y, const Column& column, const Haar (&part)[COUNT], Given& upper, Given& lower) {
   const int height = args.height, width = args.width;
-  const long long place_in_image = place_of_cell(args, 0, y, at.cell);
+  const long long place_in_image = place_of_cell(args, 0, y, column.cell);
   Tensor found;
   if constexpr (GIVEN) {
-    const long long place = place_of_cell(args, image, y, at.cell);
+    const long long place = place_of_cell(args, image, y, column.cell);
     const real factor = factor_of_smoothed(args, place_in_image);
     found = {factor * fetch(args.extra[1] + place), 0, 0};
     if (TENSOR) found = {found.xx, factor * fetch(args.extra[2] + place), factor * fetch(args.extra[3] + place)};
   } else {
     const long long first = static_cast<long long>(image) * args.channels * height * width;
-    found = structure_of_cell(args, first, y, at, part);
+    found = structure_of_cell(args, first, y, column, part);
     if (!TENSOR) found.xx += found.yy;
   }
   // Odd across both borders, and so zero on them.
-  if (y == 0 || at.cell == 0 || y == height || at.cell == width) found.xy = 0;
+  if (y == 0 || column.cell == 0 || y == height || column.cell == width) found.xy = 0;
   const real distance = distance_at(args, place_in_image);
   const Eigen eigen = TENSOR ? eigen_of(found.xx, found.xy, found.yy, args.numbers[MIX]) : eigen_of_energy(found.xx);
+  const real slant = fabs(eigen.sine);
 #pragma unroll
-  for (int i = 0; i < COUNT; ++i) {
-    if (!(args.flags[i] & IN_FLUX)) continue;
+  for (int i = 0; i < FLUXES; ++i) {
     const Gate gate = gate_of(eigen, weight_of_flux(args, i, distance), args.numbers[RATE + i]);
-    const real along = gate.xx * part[i].x + gate.xy * part[i].y;
-    const real across = gate.xy * part[i].x + gate.yy * part[i].y;
-    const real turned = (gate.xx + gate.yy - 2 * fabs(gate.xy)) * (args.numbers[TWIST] * part[i].twist);
-    const real sum = along + across, difference = along - across;
-    lower.right[i] = turned + sum;
-    lower.left[i] = -difference - turned;
-    upper.right[i] = difference - turned;
-    upper.left[i] = turned - sum;
+    const real x = part[i].x, y_part = part[i].y;
+    const real along = gate.sum * x - gate.difference * (eigen.cosine * x + eigen.sine * y_part);
+    const real across = gate.sum * y_part - gate.difference * (eigen.sine * x - eigen.cosine * y_part);
+    const real turned = (gate.sum - gate.difference * slant) * (2 * args.numbers[TWIST] * part[i].twist);
+    upper.difference[i] = along - turned;
+    upper.sum[i] = -across;
+    lower.difference[i] = along + turned;
+    lower.sum[i] = across;
   }
 }
 
-// The state of a lane on its way down a column of cells.
-struct Lane {
-  Above above;
-  Given before;  // by the cell before
-  Given flow;    // of the pixels above the cell, from both cells of the column
+// What pixels get from the cells of one column.
+struct Flow {
+  real left[FLUXES], right[FLUXES];
 };
 
 KERNEL(flows) {
@@ -178,33 +175,43 @@ KERNEL(flows) {
     if (top < height)
       for (int c = 0; c < channels; ++c) {
         const long long first = (static_cast<long long>(BLOCK_Z) * args.channels + c) * size;
-        PER_LANE(Lane, state);
-        FOR_EACH_LANE(lane) read_row(args, first, top - 1, column_of(left + lane, width), OWN(state).above);
-        for (int y = top; y <= end; ++y) {
+        PER_LANE(Pairs, above);   // pixels above the next cell
+        PER_LANE(Given, before);  // by the cell before
+        FOR_EACH_LANE(lane) {
+          const Column column = column_of(left + lane, width);
+          Haar part[COUNT];
+          Given upper;
+          read_row(args, first, top - 1, column, OWN(above));
+          read_cell(args, first, top, column, OWN(above), part);
+          fluxes_of_cell(args, BLOCK_Z, top, column, part, upper, OWN(before));
+        }
+#pragma unroll 2
+        for (int y = top + 1; y <= end; ++y) {
+          PER_LANE(Flow, flow);
           FOR_EACH_LANE(lane) {
-            const Column at = column_of(left + lane, width);
+            const Column column = column_of(left + lane, width);
             Haar part[COUNT];
             Given upper, lower;
-            read_cell(args, first, y, at, OWN(state).above, part);
-            flows_of_cell(args, BLOCK_Z, y, at, part, upper, lower);
+            read_cell(args, first, y, column, OWN(above), part);
+            fluxes_of_cell(args, BLOCK_Z, y, column, part, upper, lower);
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) {
-              if (!(args.flags[i] & IN_FLUX)) continue;
-              OWN(state).flow.left[i] = OWN(state).before.left[i] + upper.left[i];
-              OWN(state).flow.right[i] = OWN(state).before.right[i] + upper.right[i];
+            for (int i = 0; i < FLUXES; ++i) {
+              const real difference = OWN(before).difference[i] + upper.difference[i], sum = OWN(before).sum[i] + upper.sum[i];
+              OWN(flow).left[i] = sum - difference;
+              OWN(flow).right[i] = sum + difference;
             }
-            OWN(state).before = lower;
+            OWN(before) = lower;
           }
-          if (y == top) continue;
           FOR_EACH_LANE(lane) {
             const int x = left + lane;
-            const unsigned place = static_cast<unsigned>(y - 1) * width + x;
+            const Offset place = static_cast<Offset>(y - 1) * width + x;
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) {
-              if (!(args.flags[i] & IN_FLUX)) continue;
-              const real flow = OWN(state).flow.right[i] + FROM_NEXT(state, flow.left[i]);
-              real* target = args.output[i] + first + place;
-              if (lane < STRIP && x < width) *target = ADDS && args.flags[i] & ADDED ? *target + flow : flow;
+            for (int i = 0; i < FLUXES; ++i) {
+              const real found = OWN(flow).right[i] + FROM_NEXT(flow, left[i]);
+              if (lane < STRIP && x < width) {
+                real& target = at(args.output[i] + first, place);
+                target = ADDS && args.flags[i] ? target + found : found;
+              }
             }
           }
         }

@@ -5,7 +5,6 @@
 // Where the arguments of terms are: numbers of all scales from these on. Rates are those of powers
 // of two, -1 / (2 lambda^2 log 2).
 constexpr int MIX = 0, TWIST = 1, COUPLING = 16, FLUX = 32, RATE = 48, CLEAR = 64;
-constexpr int IN_FLUX = 1, ADDED = 2;
 
 // What is known at places, which are cells or pixels, in extra: inverse relative noise variances, or
 // null; in MASKED images, how far the next invalid pixel is, and, where J is smoothed, the inverse
@@ -57,11 +56,10 @@ INLINE Eigen eigen_of_energy(real energy) { return {energy, 0, 0, 0}; }
 // Twice the weight times 2^(rate J), where the rate is negative: the sum of its eigenvalues times I,
 // minus their difference times the reflection that the angle belongs to.
 struct Gate {
-  real xx, xy, yy;
+  real sum, difference;
 };
 
 INLINE Gate gate_of(const Eigen& eigen, real weight, real rate) {
   const real larger = weight * power_of_two(rate * eigen.smaller), other = larger * power_of_two(rate * eigen.distance);
-  const real sum = larger + other, difference = larger - other;
-  return {sum - difference * eigen.cosine, -difference * eigen.sine, sum + difference * eigen.cosine};
+  return {larger + other, larger - other};
 }

@@ -119,6 +119,17 @@ KERNEL(structure) {
   }
 }
 
+struct Matrix {
+  real xx, xy, yy;
+};
+
+// The root of 2^(rate J), whose rate is half of that.
+INLINE Matrix root_of_gate(const Eigen& eigen, real rate) {
+  const Gate gate = gate_of(eigen, real(0.5), rate / 2);
+  const real turned = gate.difference * eigen.cosine;
+  return {gate.sum - turned, -gate.difference * eigen.sine, gate.sum + turned};
+}
+
 KERNEL(flows) {
   SHARED;
   const int top = BLOCK_Y * ROWS - BEFORE, left = BLOCK_X * COLUMNS - BEFORE;
@@ -141,12 +152,11 @@ KERNEL(flows) {
         eigen = eigen_of_energy(factor * fetch(args.extra[1] + place));
 #pragma unroll
       for (int i = 0; i < COUNT; ++i) {
-        if (!(args.flags[i] & IN_FLUX)) continue;
         const real weight = weight_of_flux(args, i, distance), rate = args.numbers[RATE + i];
         Parts found = derivatives(args.input[i] + first + c * size, at);
         if constexpr (TENSOR) {
           // A H A, where A is the root of the gate; the rate is half of that of A^2.
-          const Gate a = gate_of(eigen, real(0.5), rate / 2);
+          const Matrix a = root_of_gate(eigen, rate);
           const real xx = found.part[0], xy = found.part[1] * real(0.70710678118654752), yy = found.part[ORDER];
           const real across = a.xx * xx + a.xy * xy, along = a.xx * xy + a.xy * yy;
           const real other = a.xy * xx + a.yy * xy, last = a.xy * xy + a.yy * yy;
@@ -173,7 +183,6 @@ KERNEL(flows) {
         const long long place = first + c * size + static_cast<long long>(y) * args.width + x;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-          if (!(args.flags[i] & IN_FLUX)) continue;
           real flow = 0;
 #pragma unroll
           for (int j = 0; j < PARTS; ++j) {
@@ -190,7 +199,7 @@ KERNEL(flows) {
             flow += root_of_binomial(j) * part;
           }
           real* target = args.output[i] + place;
-          *target = ADDS && args.flags[i] & ADDED ? *target + flow : flow;
+          *target = ADDS && args.flags[i] ? *target + flow : flow;
         }
       }
     }

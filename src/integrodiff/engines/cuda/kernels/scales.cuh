@@ -21,25 +21,19 @@ INLINE constexpr int first_tap(int scale) {
 }
 
 constexpr int MARGIN = largest_radius();
-constexpr int PITCH = odd(TILE + 2 * MARGIN);
 
 template <int SCALE>
 INLINE void smooth_from(const Arguments& args, const real* tile, real* rows, int top, int left, long long plane) {
   if constexpr (SCALE < SCALES) {
     constexpr int RADIUS = RADIUS_OF[SCALE];
     const real* taps = args.numbers + first_tap(SCALE);
-    FOR_EACH(task, tasks_of_rows(RADIUS)) smooth_row<RADIUS, MARGIN, PITCH>(tile, rows, taps, task);
+    FOR_EACH(task, tasks_of_rows(RADIUS)) smooth_row<RADIUS, MARGIN>(tile, rows, taps, task);
     SYNC;
     FOR_EACH(task, tasks_of_columns()) {
-      const int column = task % TILE, first = task / TILE * RUN, x = left + column;
+      const int column = task % TILE, first = task / TILE * RUN;
       real sum[RUN];
       smooth_column<RADIUS>(rows, sum, taps, column, first);
-      real* out = args.output[SCALE] + plane;
-#pragma unroll
-      for (int o = 0; o < RUN; ++o) {
-        const int y = top + first + o;
-        if (x < args.width && y < args.height) out[static_cast<long long>(y) * args.width + x] = sum[o];
-      }
+      write_column(args.output[SCALE] + plane, sum, left + column, top + first, args.height, args.width);
     }
     SYNC;
     smooth_from<SCALE + 1>(args, tile, rows, top, left, plane);
@@ -49,11 +43,11 @@ INLINE void smooth_from(const Arguments& args, const real* tile, real* rows, int
 KERNEL(scale_space) {
   SHARED;
   real* tile = shared;
-  real* rows = tile + (TILE + 2 * MARGIN) * PITCH;
+  real* rows = tile + rows_of_tile(MARGIN) * pitch_of_tile(MARGIN);
   const int left = BLOCK_X * TILE, top = BLOCK_Y * TILE;
   const long long plane = static_cast<long long>(BLOCK_Z) * args.height * args.width;
-  const real* image = args.input[0] + plane;
-  load_tile<MARGIN, PITCH>(image, tile, top, left, args.height, args.width);
+  copy_tile<MARGIN>(args.input[0] + plane, tile, top, left, args.height, args.width);
+  WAIT_FOR_COPIES;
   SYNC;
   smooth_from<0>(args, tile, rows, top, left, plane);
 }
@@ -64,18 +58,27 @@ struct Sum {
 };
 using Total = Kept<Sum, tasks_of_columns()>;
 
+// The tile of a scale, unless it is not smoothed.
+template <int SCALE>
+INLINE void copy_flow(const Arguments& args, real* tile, int top, int left, long long plane) {
+  if constexpr (SCALE < SCALES)
+    if constexpr (RADIUS_OF[SCALE] > 0)
+      copy_tile<RADIUS_OF[SCALE]>(args.input[SCALE] + plane, tile, top, left, args.height, args.width);
+}
+
 template <int SCALE>
 INLINE void gather_from(const Arguments& args, real* tile, real* rows, Total& total, int top, int left, long long plane) {
   if constexpr (SCALE < SCALES) {
-    constexpr int RADIUS = RADIUS_OF[SCALE], STRIDE = odd(TILE + 2 * RADIUS);
+    constexpr int RADIUS = RADIUS_OF[SCALE];
     const real* taps = args.numbers + first_tap(SCALE);
-    const real* flow = args.input[SCALE] + plane;
     if constexpr (RADIUS > 0) {
-      load_tile<RADIUS, STRIDE>(flow, tile, top, left, args.height, args.width);
+      WAIT_FOR_COPIES;
       SYNC;
-      FOR_EACH(task, tasks_of_rows(RADIUS)) smooth_row<RADIUS, RADIUS, STRIDE>(tile, rows, taps, task);
+      FOR_EACH(task, tasks_of_rows(RADIUS)) smooth_row<RADIUS, RADIUS>(tile, rows, taps, task);
       SYNC;
     }
+    // Columns do not read the tile: the next scale fills it meanwhile.
+    copy_flow<SCALE + 1>(args, tile, top, left, plane);
     FOR_EACH(task, tasks_of_columns()) {
       const int column = task % TILE, first = task / TILE * RUN;
       real sum[RUN];
@@ -85,13 +88,12 @@ INLINE void gather_from(const Arguments& args, real* tile, real* rows, Total& to
         const int x = clamped(left + column, args.width);
 #pragma unroll
         for (int o = 0; o < RUN; ++o)
-          sum[o] = fetch(flow + static_cast<long long>(clamped(top + first + o, args.height)) * args.width + x);
+          sum[o] = fetch(args.input[SCALE] + plane + static_cast<long long>(clamped(top + first + o, args.height)) * args.width + x);
       }
       Sum& kept = total.of(task);
 #pragma unroll
       for (int o = 0; o < RUN; ++o) kept.of[o] = SCALE == 0 ? sum[o] : kept.of[o] + sum[o];
     }
-    // The next scale fills the tile, which columns do not read, and waits before it fills the rows.
     gather_from<SCALE + 1>(args, tile, rows, total, top, left, plane);
   }
 }
@@ -101,10 +103,11 @@ INLINE void gather_from(const Arguments& args, real* tile, real* rows, Total& to
 KERNEL(gather) {
   SHARED;
   real* tile = shared;
-  real* rows = tile + (TILE + 2 * MARGIN) * PITCH;
+  real* rows = tile + rows_of_tile(MARGIN) * pitch_of_tile(MARGIN);
   const int left = BLOCK_X * TILE, top = BLOCK_Y * TILE;
   const long long plane = static_cast<long long>(BLOCK_Z) * args.height * args.width;
   Total total;
+  copy_flow<0>(args, tile, top, left, plane);
   gather_from<0>(args, tile, rows, total, top, left, plane);
   const real tau = args.numbers[0], pull = args.numbers[1];
   FOR_EACH(task, tasks_of_columns()) {

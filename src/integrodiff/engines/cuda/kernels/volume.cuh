@@ -218,7 +218,7 @@ KERNEL(flows) {
   SYNC;
   const real dz = 1 / args.numbers[SPACING], dy = 1 / args.numbers[SPACING + 1], dx = 1 / args.numbers[SPACING + 2];
   for (int i = 0; i < args.count[0]; ++i) {
-    if (!(args.flags[i] & IN_FLUX)) continue;
+    if (!args.output[i]) continue;
     const real rate = args.numbers[RATE + i];
     for (int c = 0; c < args.channels; ++c) {
       const long long plane = (static_cast<long long>(batch) * args.channels + c) * size;
@@ -266,7 +266,7 @@ KERNEL(flows) {
             flow += given[corner * CELLS + ((deep + on) * (HIGH + 1) + high + down) * (WIDE + 1) + wide + right];
           }
           real* target = args.output[i] + plane + (static_cast<long long>(z) * args.height + y) * args.width + x;
-          *target = args.flags[i] & ADDED ? *target + flow : flow;
+          *target = args.flags[i] ? *target + flow : flow;
         }
       }
       SYNC;
