@@ -679,11 +679,12 @@ class VolumeStep(Step):
         )
 
 
-def scales_of_flows(term: Term, *, is_given: bool) -> tuple[int, ...]:
+def scales_of_flows(term: Term, *, is_given: bool) -> list[int]:
     """Return what ``flows`` reads: scales with a flow, then those for a structure tensor only."""
     in_flux = term.scales_in_flux
-    others = () if is_given else (i for i in term.scales_in_coupling if i not in in_flux)
-    return (*in_flux, *others)
+    if is_given:
+        return in_flux
+    return [*in_flux, *(i for i in term.scales_in_coupling if i not in in_flux)]
 
 
 def _padded_radius(axes: AxisTaps) -> int | None:
