@@ -55,12 +55,14 @@ class Installation:
     """A child process that times one installation."""
 
     def __init__(self, interpreter: str) -> None:
+        # Not resolved: the link is what tells an environment from the Python it was made of.
+        program = Path(interpreter).absolute()
         self._child: Any = subprocess.Popen(
-            [interpreter, "-c", _CHILD],
+            [program, "-c", _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(interpreter).parent,
+            cwd=program.parent,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         )
 

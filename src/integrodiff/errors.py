@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class ModelFileError(ValueError):
     """A model file does not follow the schema.
@@ -134,3 +136,11 @@ class StepSizeWarning(UserWarning):
     >>> caught[0].category.__name__, round(evolution.tau, 6)
     ('StepSizeWarning', 0.5)
     """
+
+
+def outside() -> int:
+    """Return the ``stacklevel`` with which a warning is shown at the caller of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] == "integrodiff":
+        frame, level = frame.f_back, level + 1
+    return level

@@ -212,7 +212,7 @@ engines: base threads gpu shortcuts certificate native_memory masked staged nump
 noise: photons rice maps spectrum levels variation level __init__
 grey_range
 colour
-request
+request: arguments volumes resolved given warn measured survey resolver __init__
 pipeline
 _denoise
 __init__
