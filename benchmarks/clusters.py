@@ -5,7 +5,7 @@
     python benchmarks/clusters.py job big.zarr out.zarr --max-memory 3G --workers 2
     python benchmarks/clusters.py in-memory big.zarr --side 4096
     python benchmarks/clusters.py scaling big.zarr FOLDER
-    python benchmarks/clusters.py scheduler --units 20000 59604645 --workers 100
+    python benchmarks/clusters.py scheduler --units 1000 20000 100000
     python benchmarks/clusters.py parts big.zarr FOLDER
 
 `large` denoises an image undisturbed, with the engine in memory before and after it; then once
