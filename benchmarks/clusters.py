@@ -5,12 +5,13 @@
     python benchmarks/clusters.py job big.zarr out.zarr --max-memory 3G --workers 2
     python benchmarks/clusters.py in-memory big.zarr --side 4096
     python benchmarks/clusters.py scaling big.zarr FOLDER
-    python benchmarks/clusters.py scheduler --tasks 10000 100000 --workers 100
+    python benchmarks/clusters.py scheduler --units 1000 20000 100000
     python benchmarks/clusters.py parts big.zarr FOLDER
 
 `large` denoises an image undisturbed, with the engine in memory before and after it; then once
 more, with a worker killed; and once more, with everything killed, a file torn, and the job resumed.
-All three must give the same files. With ``--kills together`` the last two are one run.
+All three must give the same files. With ``--kills together`` the last two are one run, and with
+``--checksum`` of an earlier undisturbed run that one is not repeated.
 
 Each command prints JSON, and appends it to ``--output``. Memory is the sum over all processes of
 what they do not share with others, and once what they share, sampled every half second, and the sum
@@ -43,9 +44,13 @@ import psutil
 import zarr
 
 from integrodiff import Denoiser
+from integrodiff.blocks.job import Key, Written
 from large_images import SIGMA
 
 PROGRAM = [sys.executable, "-m", "integrodiff.cli", "denoise"]
+CROWDS = 4
+"""Processes that simulated workers are in."""
+
 DATA_RANGE = 20000
 """What is said of the images, so that the same is computed in memory and in blocks."""
 
@@ -229,15 +234,19 @@ def large(arguments: argparse.Namespace) -> dict[str, Any]:
     for path in paths.values():
         shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
-    engine = InMemory(source, arguments.side, arguments.model)
-    threads = facts["processors"]
-    rows = [engine.timed(threads, arguments.repeats)]
-    found["undisturbed"] = Watched([source, str(paths["undisturbed"]), *more]).finished()
-    rows.append(engine.timed(threads, arguments.repeats))
-    del engine
-    found["in_memory"] = {"shape": (arguments.side,) * len(facts["shape"]), "rows": rows}
-    found["throughput"] = throughput(found["undisturbed"], rows, int(np.prod(facts["shape"])))
-    sum_up("undisturbed")
+    if arguments.checksum is None:
+        engine = InMemory(source, arguments.side, arguments.model)
+        threads = facts["processors"]
+        rows = [engine.timed(threads, arguments.repeats)]
+        found["undisturbed"] = Watched([source, str(paths["undisturbed"]), *more]).finished()
+        rows.append(engine.timed(threads, arguments.repeats))
+        found["in_memory"] = {"shape": engine.part.shape, "rows": rows}
+        del engine
+        found["throughput"] = throughput(found["undisturbed"], rows, int(np.prod(facts["shape"])))
+        sum_up("undisturbed")
+    else:
+        sums["undisturbed"] = arguments.checksum
+    found["checksums"] = sums
     if arguments.kills == "none":
         return found
     together = arguments.kills == "together"
@@ -289,7 +298,6 @@ def large(arguments: argparse.Namespace) -> dict[str, Any]:
     torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
     found["resumed"] = Watched([source, str(paths["all"]), *more, "--resume"]).finished()
     sum_up("all")
-    found["checksums"] = sums
     found["identical"] = len(set(sums.values())) == 1 and None not in sums.values()
     return found
 
@@ -386,9 +394,9 @@ def parts(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def nothing(number: int) -> int:
-    """Stand for a block."""
-    return number
+def nothing(number: int) -> Written:
+    """Return what a worker returns for a unit, with something as long as a hash."""
+    return Written(Key(0, number), f"{number:064x}")
 
 
 async def _crowd(address: str, count: int, threads: int) -> None:
@@ -405,13 +413,17 @@ async def _crowd(address: str, count: int, threads: int) -> None:
 
 def crowd(address: str, count: int, threads: int) -> None:
     """Run many workers in this process; what they take is not counted for the scheduler."""
+    import gc
+
     import dask
     import distributed  # sets up its logging
 
     logging.getLogger(distributed.__name__).setLevel(logging.CRITICAL)
+    gc.set_threshold(100_000, 50, 50)  # what so many workers hold is looked through less often
     with dask.config.set(
         {
             "distributed.worker.profile.enabled": False,
+            "distributed.admin.low-level-log-length": 20,
             "distributed.admin.tick.interval": "1s",
             "distributed.admin.system-monitor.interval": "10s",
         }
@@ -420,61 +432,70 @@ def crowd(address: str, count: int, threads: int) -> None:
 
 
 def scheduler(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run tasks that do nothing: the way a job submits them, and as one graph.
+    """Run jobs whose units do nothing: in the tasks that a job has, and as one graph.
 
     Scheduler and client are this process; the workers are others.
     """
-    from integrodiff.blocks.cluster import local_cluster, on_workers
+    from integrodiff.blocks.cluster import items_per_task, local_cluster, on_workers
 
     rows: list[dict[str, Any]] = []
     with local_cluster(0) as client:
         address = client.scheduler_info()["address"]
         context = multiprocessing.get_context("spawn")
-        crew = (address, arguments.workers, arguments.threads)
-        others = context.Process(target=crowd, args=crew, daemon=True)
-        others.start()
+        shares = [len(some) for some in np.array_split(range(arguments.workers), CROWDS)]
+        crowds = [
+            context.Process(target=crowd, args=(address, share, arguments.threads), daemon=True)
+            for share in shares
+        ]
+        for others in crowds:
+            others.start()
         client.wait_for_workers(arguments.workers)
         cluster: Any = client.cluster
         known = cluster.scheduler.tasks
         own = psutil.Process()
 
-        def measured(way: str, count: int, results: Iterable[int]) -> None:
+        def measured(way: str, count: int, results: Iterable[Written], each: int = 1) -> None:
             began, busy, rss = time.perf_counter(), time.process_time(), own.memory_info().rss
             sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent
-            most_known, most, total = 0, rss, 0
+            most_known, memory, tasks = 0, [rss], -(-count // each)
+            step = max(1000 * each, -(-count // 20))
             for total, _ in enumerate(results, 1):
-                if total % 1000 == 0:
+                if total % (1000 * each) == 0:
                     most_known = max(most_known, len(known))
-                    most = max(most, own.memory_info().rss)
+                if total % step == 0:
+                    memory.append(own.memory_info().rss)
+                    print(f"{total} units, {memory[-1] / 1e6:.0f} MB", file=sys.stderr, flush=True)
+            memory.append(own.memory_info().rss)
             seconds = time.perf_counter() - began
+            busy = time.process_time() - busy
             sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent - sent
             rows.append(
                 {
                     "way": way,
                     "workers": arguments.workers,
                     "threads_of_each": arguments.threads,
-                    "tasks": total,
+                    "units": total,
+                    "tasks": tasks,
                     "seconds": round(seconds, 1),
-                    "tasks_per_second": round(count / seconds),
-                    "processor_milliseconds_per_task": round(
-                        1e3 * (time.process_time() - busy) / count, 3
-                    ),
-                    "bytes_sent_per_task": round(sent / count),
+                    "tasks_per_second": round(tasks / seconds),
+                    "processor_milliseconds_per_task": round(1e3 * busy / tasks, 3),
+                    "bytes_sent_per_task": round(sent / tasks),
                     "most_tasks_known": most_known,
-                    "bytes_before": rss,
-                    "grown_bytes": max(most, own.memory_info().rss) - rss,
+                    "megabytes_of_memory": [round(size / 1e6, 1) for size in memory],
                 }
             )
             print(rows[-1], file=sys.stderr, flush=True)
 
-        def at_once(count: int) -> Iterator[int]:
+        def at_once(count: int) -> Iterator[Written]:
             yield from client.gather(client.map(nothing, range(count), pure=False))
 
-        for count in arguments.tasks:
-            measured("few at a time", count, on_workers(client, nothing, range(count)))
+        for count in arguments.units:
+            results = on_workers(client, nothing, range(count), count)
+            measured("few at a time", count, results, items_per_task(count))
         for count in arguments.graphs:
             measured("all at once", count, at_once(count))
-    others.join(30)
+    for others in crowds:
+        others.join(30)
     return {"what": "scheduler", "rows": rows, "load": [round(v, 1) for v in os.getloadavg()]}
 
 
@@ -498,14 +519,15 @@ def main() -> None:
         one.add_argument("target")
         one.add_argument("--workers", type=int, default=2)
         one.add_argument("--resume", action="store_true")
+        one.add_argument("--checksum", help="of an undisturbed run, instead of one")
         one.add_argument("--kills", choices=["apart", "together", "none"], default="apart")
         one.set_defaults(function=function)
     one = commands.add_parser("in-memory", parents=[shared, sample])
     one.set_defaults(function=in_memory)
     one = commands.add_parser("scheduler", parents=[shared])
-    one.add_argument("--tasks", type=int, nargs="*", default=[1000, 10000])
+    one.add_argument("--units", type=int, nargs="*", default=[1000, 10000], help="of each job")
     one.add_argument("--graphs", type=int, nargs="*", default=[1000, 10000])
-    one.add_argument("--workers", type=int, default=100, help="simulated, all in one process")
+    one.add_argument("--workers", type=int, default=100, help="simulated, in a few processes")
     one.add_argument("--threads", type=int, default=10, help="of each of them")
     one.set_defaults(function=scheduler)
     arguments = parser.parse_args()

@@ -218,6 +218,26 @@ def test_a_torn_block_is_computed_again_and_nothing_else(tmp_path: Path) -> None
     assert all(moved[file].read_bytes() == data for file, data in kept.items())
 
 
+@pytest.mark.long
+def test_tasks_of_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two workers, where most blocks are there already, and one of them is torn."""
+    pytest.importorskip("distributed")
+    from integrodiff.blocks import cluster
+
+    write_zarr(tmp_path / "in.zarr", values(300, 421))
+    for n in (1, 2, 3):
+        succeed(tmp_path / "in.zarr", tmp_path / "whole.zarr", *GIVEN, "--block", f"{n}/3")
+    for n in (1, 2):
+        succeed(tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, "--block", f"{n}/3")
+    written = (tmp_path / ".out.zarr.unfinished/image/s0/c").rglob("*")
+    torn = min(file for file in written if file.is_file())
+    torn.write_bytes(torn.read_bytes()[:-7])
+    monkeypatch.setattr(cluster, "MOST_TASKS", 2)
+    more = ("--workers", 2, "--max-memory", "2G", "--resume")
+    succeed(tmp_path / "in.zarr", tmp_path / "out.zarr", *GIVEN, *more)
+    assert files(tmp_path / "out.zarr") == files(tmp_path / "whole.zarr")
+
+
 def program(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """Start the program in a process of its own, with one thread."""
     words = (*before, sys.executable, "-m", "integrodiff.cli", "denoise", *map(str, arguments))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from integrodiff import Denoiser, Step, denoise, load_model
 from integrodiff.arrays import array_image
+from integrodiff.blocks.cluster import MOST_TASKS, items_per_task, runs
 from integrodiff.blocks.grid import TOLERANCE, block_at, blocks_within, halo
 from integrodiff.blocks.job import Key, Unfinished, Written, unit_size
 from integrodiff.blocks.memory import memory_limit
@@ -275,6 +276,20 @@ def test_no_block_is_larger_than_what_its_memory_is_counted_for(size: int) -> No
                 block = block_at(at, end, length, work.halo[axis])
                 sides.append(block.high - block.low)
         assert max(sides) <= counted <= max(sides) + 1
+
+
+def test_a_job_has_a_limited_number_of_tasks() -> None:
+    assert [items_per_task(count) for count in (0, 1, 16, MOST_TASKS)] == [1] * 4
+    assert items_per_task(MOST_TASKS + 1) == 2
+    petapixel = -(-(10**15) // 4096**2)
+    assert -(-petapixel // items_per_task(petapixel)) <= MOST_TASKS
+    assert list(runs([], 3)) == []
+    assert list(runs([4], 3)) == [range(4, 5)]
+    left = [*range(7), 9, 10, 12]
+    assert list(runs(left, 3)) == [
+        *(range(3), range(3, 6), range(6, 7), range(9, 11), range(12, 13))
+    ]
+    assert [list(run) for run in runs(left, 1)] == [[number] for number in left]
 
 
 def test_journals_are_read_into_arrays(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -172,14 +173,11 @@ class Job:
     def index(self, key: Key) -> Index:
         """Return the place of a unit in its resolution."""
         shape, unit = self.output.smaller(key.level) if key.level else (self.work.shape, self.unit)
-        place = np.unravel_index(key.number, grid_of(shape, unit))
-        return tuple(
-            slice(int(at) * size, min((int(at) + 1) * size, length))
-            for at, size, length in zip(place, unit, shape, strict=True)
-        )
+        return unit_at(shape, unit, key.number)
 
-    def write(self, key: Key) -> Written:
+    def write(self, level: int, number: int) -> Written:
         """Compute a unit and write it to the disk."""
+        key = Key(level, number)
         index = self.index(key)
         if key.level:
             self.output.write_smaller(key.level, index)
@@ -187,13 +185,10 @@ class Job:
             self.output.write(index, self.work.denoised(index, self.sizes))
         return Written(key, self.output.digest(key.level, index, durable=True))
 
-    def found(self, key: Key) -> Written:
+    def found(self, level: int, number: int) -> Written:
         """Return a unit with the hash of its files as they are."""
+        key = Key(level, number)
         return Written(key, self.output.digest(key.level, self.index(key)))
-
-    def invalid_in(self, key: Key) -> list[tuple[int, int, tuple[str, ...]]]:
-        """Return, for planes with invalid pixels in a unit, number, count and reasons."""
-        return invalid_in(self.work.image, self.index(key))
 
 
 def grid_of(shape: tuple[int, ...], unit: tuple[int, ...]) -> tuple[int, ...]:
@@ -201,8 +196,20 @@ def grid_of(shape: tuple[int, ...], unit: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(-(-length // size) for length, size in zip(shape, unit, strict=True))
 
 
-def invalid_in(image: LargeImage, index: Index) -> list[tuple[int, int, tuple[str, ...]]]:
-    """Return number, invalid pixels and reasons of each plane with invalid pixels in a part."""
+def unit_at(shape: tuple[int, ...], unit: tuple[int, ...], number: int) -> Index:
+    """Return the place of a unit by its number."""
+    place = np.unravel_index(number, grid_of(shape, unit))
+    return tuple(
+        slice(int(at) * size, min((int(at) + 1) * size, length))
+        for at, size, length in zip(place, unit, shape, strict=True)
+    )
+
+
+def invalid_in(
+    image: LargeImage, unit: tuple[int, ...], number: int
+) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Return number, invalid pixels and reasons of each plane with invalid pixels in a unit."""
+    index = unit_at(image.layout.without_samples.shape, unit, number)
     pixels = image.window(index)
     mask = image.mask(pixels, index)
     if mask is None:
@@ -337,8 +344,8 @@ class PageFiles:
                 yield Page(page)
 
 
-Run = Callable[[Callable[[Key], Any], Iterable[Key]], Iterator[Any]]
-"""Function that gives the results of a method of a job for some units, in any order."""
+Run = Callable[[Callable[[int], Any], Iterable[int], int], Iterator[Any]]
+"""Function that gives the results of a function for the numbers of some units, and how many."""
 
 
 class Unfinished:
@@ -489,13 +496,11 @@ def trusted(job: Job, place: Unfinished, run: Run) -> list[NDArray[np.bool_]]:
     """Return, for each resolution, which units have files that are as the journal says."""
     hashes = place.done(job.levels)
     as_written = [np.zeros(count, np.bool_) for count in job.levels]
-    known = (
-        Key(level, int(number))
-        for level, found in enumerate(hashes)
-        for number in np.flatnonzero(found.any(axis=1))
-    )
-    for (level, number), sha256 in run(job.found, known):
-        as_written[level][number] = sha256 == hashes[level][number].tobytes().hex()
+    for level, in_journal in enumerate(hashes):
+        known = np.flatnonzero(in_journal.any(axis=1))
+        for key, sha256 in run(partial(job.found, level), map(int, known), len(known)):
+            as_journalled = in_journal[key.number].tobytes().hex()
+            as_written[level][key.number] = sha256 == as_journalled
     return as_written
 
 
@@ -516,15 +521,3 @@ def identity_of(work: BlockDenoiser, stamp: str, options: str) -> str:
     parts = [__version__, stamp, options, resolved.noise, factors, levels, invalid]
     parts += [str(work.image.layout), str(resolved.dtype), str(resolved.result_dtype)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def units_of(shape: tuple[int, ...], unit: tuple[int, ...]) -> list[Index]:
-    """Return the places of all units of an image."""
-    axes = [range(0, length, size) for length, size in zip(shape, unit, strict=True)]
-    return [
-        tuple(
-            slice(at, min(at + size, length))
-            for at, size, length in zip(place, unit, shape, strict=True)
-        )
-        for place in product(*axes)
-    ]

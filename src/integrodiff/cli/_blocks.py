@@ -226,13 +226,15 @@ class _Runner:
             return "one process"
         return f"{self.workers} worker{'s' if self.workers > 1 else ''}"
 
-    def run(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Give the results of a function for some items, in any order."""
+    def run(
+        self, function: Callable[[int], Any], numbers: Iterable[int], count: int
+    ) -> Iterator[Any]:
+        """Give the results of a function for some numbers, so many of them, in any order."""
         if self.client is None:
-            return map(function, items)
+            return map(function, numbers)
         from integrodiff.blocks.cluster import on_workers
 
-        return on_workers(self.client, function, items)
+        return on_workers(self.client, function, numbers, count)
 
 
 @contextmanager
@@ -309,7 +311,7 @@ def _work(
     image: LargeImage, reader: WindowReader, settings: Settings, runner: _Runner
 ) -> BlockDenoiser:
     """Resolve the request for the whole image, from a sample of it."""
-    from integrodiff.blocks.job import invalid_in, invalid_pixels, units_of
+    from integrodiff.blocks.job import grid_of, invalid_in, invalid_pixels
     from integrodiff.blocks.region import BlockDenoiser, resolved_for
 
     denoiser = settings.denoiser
@@ -318,8 +320,9 @@ def _work(
     resolved: ResolvedRequest = resolved_for(denoiser, image)
     if image.validity.may_exclude(image.dtype):
         shape = image.layout.without_samples.shape
-        parts = units_of(shape, _readable(shape, reader.chunks))
-        found = runner.run(partial(invalid_in, image), parts)
+        part = _readable(shape, reader.chunks)
+        count = math.prod(grid_of(shape, part))
+        found = runner.run(partial(invalid_in, image, part), range(count), count)
         resolved = replace(resolved, invalid=invalid_pixels(image.layout, found))
     return BlockDenoiser(image=image, denoiser=denoiser, resolved=resolved)
 
@@ -497,16 +500,15 @@ def _compute(
     job: Job,
     place: Unfinished,
     level: int,
-    numbers: Iterable[int],
+    numbers: range,
     done: NDArray[np.bool_],
     runner: _Runner,
     advance: Callable[[], None] | None,
 ) -> None:
     """Compute the units of a resolution that are missing, and enter them in the journal."""
-    from integrodiff.blocks.job import Key
-
-    missing = (Key(level, number) for number in numbers if not done[number])
-    for written in runner.run(job.write, missing):
+    missing = (number for number in numbers if not done[number])
+    count = len(numbers) - int(done[numbers.start : numbers.stop].sum())
+    for written in runner.run(partial(job.write, level), missing, count):
         place.record(written)
         done[written.key.number] = True
         if advance is not None:

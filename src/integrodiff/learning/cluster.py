@@ -57,7 +57,7 @@ class ClusterLineariser:
         batches = [
             (start, vector, items[start : start + BATCH]) for start in range(0, len(items), BATCH)
         ]
-        parts = dict(self._workers.results(batches))
+        parts = dict(self._workers.results([batch] for batch in batches))
         columns = zip(*(parts[start] for start, _, _ in batches), strict=True)
         return Linearisation(*(np.concatenate(column) for column in columns))
 
