@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from integrodiff.install import install_first
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, LocalCluster
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -204,15 +204,31 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
                 "distributed.admin.system-monitor.interval": "10s",
             }
         ),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=0,
-            dashboard_address="127.0.0.1:0",
-            env=one,
-            silence_logs=logging.ERROR,
+        _closed(
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                dashboard_address="127.0.0.1:0",
+                env=one,
+                silence_logs=logging.ERROR,
+            )
         ) as cluster,
         Client(cluster) as client,
     ):
         yield client
+
+
+@contextlib.contextmanager
+def _closed(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """Close a cluster at the end.
+
+    On a busy machine workers are killed that do not end in time, and Dask complains if even that
+    takes too long. Nothing is lost then: all results are there.
+    """
+    try:
+        yield cluster
+    finally:
+        with contextlib.suppress(TimeoutError):
+            cluster.close()
