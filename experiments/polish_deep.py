@@ -202,9 +202,9 @@ class Sums:
     ) -> tuple[Vector, Vector, NDArray[np.float64], NDArray[np.float64]]:
         """Return gradients of error and SSIM, curvature, and directions, for the mean over levels.
 
-        SSIM counts at the levels ``at`` alone. The gradient of the error is half that of its logarithm. There is a coordinate for each
-        group and for each exponent or curvature of a group; its direction says what it changes of
-        all ``size`` numbers.
+        SSIM counts at the levels ``at`` alone. The gradient of the error is half that of its
+        logarithm. There is a coordinate for each group and for each exponent or curvature of a
+        group; its direction says what it changes of all ``size`` numbers.
         """
         coordinates = [(g, group.members, 0) for g, group in enumerate(groups)]
         coordinates += [(g, (n,), p) for g, group in enumerate(groups) for n, p in group.derived]
