@@ -3,6 +3,7 @@
     python experiments/polish_deep.py START OUT.json --data FOLDER [--groups channels|steps|single]
         [--parts N] [--size 128] [--draws 3] [--seed 0] [--held-out]
         [--similarity W ... [--at LEVEL ...]] [--allow 0.002] [--dampings D ...]
+        [--report REPORT.json]
 
 What changes are factors of groups of numbers, and the exponents and curvatures that belong to
 them, whose derivatives follow from those in the factors. ``channels``: weights, contrasts and
@@ -19,7 +20,8 @@ crops (numbers 3, 7, 11, ...), which the step has not seen.
 ``--similarity W`` subtracts W times the SSIM from the loss, at the noise levels of ``--at`` or at
 all. Near the minimum of the mean squared error a small step changes SSIM in proportion to its
 length, and the error with the square of it.
-``--allow`` is the loss in dB that is accepted at a noise level.
+``--allow`` is the loss in dB that is accepted at a noise level. ``--report`` writes what each step
+changes at each level, those that are not taken too.
 
 OUT.json.state holds the sums over the parts that are done: a killed run goes on when its command is
 repeated. Times are processor time.
@@ -312,6 +314,11 @@ def summary(gain: NDArray[np.float64]) -> str:
     return f"mean of 10 to 60 {paper:+.4f}, {each}"
 
 
+def by_level(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return values of all noise levels as they are stored."""
+    return dict(zip(map(str, LEVELS), values.round(5).tolist(), strict=True))
+
+
 def main() -> None:
     """Take one step and save the model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -327,6 +334,7 @@ def main() -> None:
     parser.add_argument("--at", type=int, nargs="+", default=LEVELS, choices=LEVELS, metavar="S")
     parser.add_argument("--allow", type=float, default=0.002, help="loss in dB at a level")
     parser.add_argument("--dampings", type=float, nargs="+", default=DAMPINGS, metavar="D")
+    parser.add_argument("--report", type=Path, help="file for the gains of all steps")
     parser.add_argument("--held-out", action="store_true", help="compare on held-out crops")
     a = parser.parse_args()
     start = load_model(a.start)
@@ -362,6 +370,7 @@ def main() -> None:
     weights = [WEIGHTS.get(s, 1.0) for s in LEVELS]
     counts = np.array([s in a.at for s in LEVELS])
     best, best_gain, best_weight, best_damping = None, 0.0, 0.0, 0.0
+    trials: list[dict[str, Any]] = []
     for weight, damping in itertools.product(a.similarity, a.dampings):
         damped = curvature + damping * np.diag(np.diag(curvature))
         damped += 1e-5 * np.trace(curvature) / len(gradient) * np.eye(len(gradient))
@@ -374,6 +383,8 @@ def main() -> None:
             continue
         psnr, alike = quality_by_level(model, images, others, a.size, a.seed + 1000) - before
         print(f"weight {weight:g}, damping {damping:g}: dB {summary(psnr)}; SSIM {summary(alike)}")
+        trials.append({"weight_of_ssim": weight, "damping": damping})
+        trials[-1] |= {"psnr": by_level(psnr), "ssim": by_level(alike)}
         # In dB, a factor of 10 / ln(10) for the logarithm of the error.
         gain = float(np.average(psnr + 4.343 * weight * counts * alike, weights=weights))
         if gain > best_gain and psnr.min() > -a.allow:
@@ -400,12 +411,16 @@ def main() -> None:
         found = [quality_by_level(model, images, held, a.size, None) for model in (start, best)]
         for name, gain in zip(("dB", "SSIM"), found[1] - found[0], strict=True):
             print(f"held out, {name}: {summary(gain)}", flush=True)
-        for what, values in zip(("psnr", "ssim"), found[1], strict=True):
-            by_level = dict(zip(map(str, LEVELS), values.round(4).tolist(), strict=True))
-            entry[f"{what}_on_held_out_images"] = by_level
+        for what, before, values in zip(("psnr", "ssim"), *found, strict=True):
+            entry[f"{what}_on_held_out_images"] = by_level(values)
+            entry[f"{what}_before"] = by_level(before)
     provenance = {**start.provenance, "tuned": [*start.provenance.get("tuned", []), entry]}
     save_model(replace(best, provenance=provenance), a.output)
     print(json.dumps(entry), flush=True)
+    if a.report:
+        with atomic_write(a.report, overwrite=True) as temporary:
+            document = {"start": a.start, "taken": entry, "gains_on_other_parts": trials}
+            temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
