@@ -1,7 +1,9 @@
 """Polish a deep model on a processor: Gauss-Newton by differences of the compiled engine.
 
     python experiments/polish_deep.py START OUT.json --data FOLDER [--groups channels|steps|single]
-        [--parts N] [--size 128] [--draws 3] [--seed 0] [--held-out] [--similarity W ...]
+        [--parts N] [--size 128] [--draws 3] [--seed 0] [--held-out]
+        [--similarity W ... [--at LEVEL ...]] [--allow 0.002] [--dampings D ...]
+        [--report REPORT.json]
 
 What changes are factors of groups of numbers, and the exponents and curvatures that belong to
 them, whose derivatives follow from those in the factors. ``channels``: weights, contrasts and
@@ -15,9 +17,11 @@ several dampings the one is taken that is best on other parts of the same crops,
 if it is no worse at any noise level. ``--held-out`` compares start and result on the 50 held-out
 crops (numbers 3, 7, 11, ...), which the step has not seen.
 
-``--similarity W`` subtracts W times the SSIM from the loss. Near the minimum of the mean squared
-error a small step changes SSIM in proportion to its length, and the error with the square of it.
-``--allow`` is the loss in dB that is accepted at a noise level.
+``--similarity W`` subtracts W times the SSIM from the loss, at the noise levels of ``--at`` or at
+all. Near the minimum of the mean squared error a small step changes SSIM in proportion to its
+length, and the error with the square of it.
+``--allow`` is the loss in dB that is accepted at a noise level. ``--report`` writes what each step
+changes at each level, those that are not taken too.
 
 OUT.json.state holds the sums over the parts that are done: a killed run goes on when its command is
 repeated. Times are processor time.
@@ -196,13 +200,13 @@ class Sums:
         return sums
 
     def total(
-        self, groups: Sequence[Group], size: int
+        self, groups: Sequence[Group], size: int, at: Sequence[int] = LEVELS
     ) -> tuple[Vector, Vector, NDArray[np.float64], NDArray[np.float64]]:
         """Return gradients of error and SSIM, curvature, and directions, for the mean over levels.
 
-        The gradient of the error is half that of its logarithm. There is a coordinate for each
-        group and for each exponent or curvature of a group; its direction says what it changes of
-        all ``size`` numbers.
+        SSIM counts at the levels ``at`` alone. The gradient of the error is half that of its
+        logarithm. There is a coordinate for each group and for each exponent or curvature of a
+        group; its direction says what it changes of all ``size`` numbers.
         """
         coordinates = [(g, group.members, 0) for g, group in enumerate(groups)]
         coordinates += [(g, (n,), p) for g, group in enumerate(groups) for n, p in group.derived]
@@ -217,7 +221,7 @@ class Sums:
             for c, (g, _, power) in enumerate(coordinates):
                 spread[c, g] = np.log(level / REFERENCE_LEVEL) ** power
             gradient += share * spread @ self.gradient[place]
-            similarity += share * spread @ self.similarity[place]
+            similarity += (level in at) * share * spread @ self.similarity[place]
             curvature += share * spread @ self.curvature[place] @ spread.T
         return gradient, similarity, curvature, directions
 
@@ -310,6 +314,11 @@ def summary(gain: NDArray[np.float64]) -> str:
     return f"mean of 10 to 60 {paper:+.4f}, {each}"
 
 
+def by_level(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return values of all noise levels as they are stored."""
+    return dict(zip(map(str, LEVELS), values.round(5).tolist(), strict=True))
+
+
 def main() -> None:
     """Take one step and save the model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -322,7 +331,10 @@ def main() -> None:
     parser.add_argument("--parts", type=int, help="only so many of the parts, in random order")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--similarity", type=float, nargs="+", default=[0.0], metavar="W")
+    parser.add_argument("--at", type=int, nargs="+", default=LEVELS, choices=LEVELS, metavar="S")
     parser.add_argument("--allow", type=float, default=0.002, help="loss in dB at a level")
+    parser.add_argument("--dampings", type=float, nargs="+", default=DAMPINGS, metavar="D")
+    parser.add_argument("--report", type=Path, help="file for the gains of all steps")
     parser.add_argument("--held-out", action="store_true", help="compare on held-out crops")
     a = parser.parse_args()
     start = load_model(a.start)
@@ -352,12 +364,14 @@ def main() -> None:
                 sums.save(state)
                 print(f"{done} of {len(items)} parts, {sums.seconds:.0f} s", flush=True)
 
-    gradient, similarity, curvature, directions = sums.total(groups, len(vector))
+    gradient, similarity, curvature, directions = sums.total(groups, len(vector), a.at)
     others = drawn(kept, 2, a.size, room, a.seed + 1000)
     before = quality_by_level(start, images, others, a.size, a.seed + 1000)
     weights = [WEIGHTS.get(s, 1.0) for s in LEVELS]
-    best, best_gain, best_weight = None, 0.0, 0.0
-    for weight, damping in itertools.product(a.similarity, DAMPINGS):
+    counts = np.array([s in a.at for s in LEVELS])
+    best, best_gain, best_weight, best_damping = None, 0.0, 0.0, 0.0
+    trials: list[dict[str, Any]] = []
+    for weight, damping in itertools.product(a.similarity, a.dampings):
         damped = curvature + damping * np.diag(np.diag(curvature))
         damped += 1e-5 * np.trace(curvature) / len(gradient) * np.eye(len(gradient))
         step = np.linalg.solve(damped, gradient - weight / 2 * similarity)
@@ -369,10 +383,12 @@ def main() -> None:
             continue
         psnr, alike = quality_by_level(model, images, others, a.size, a.seed + 1000) - before
         print(f"weight {weight:g}, damping {damping:g}: dB {summary(psnr)}; SSIM {summary(alike)}")
+        trials.append({"weight_of_ssim": weight, "damping": damping})
+        trials[-1] |= {"psnr": by_level(psnr), "ssim": by_level(alike)}
         # In dB, a factor of 10 / ln(10) for the logarithm of the error.
-        gain = float(np.average(psnr + 4.343 * weight * alike, weights=weights))
+        gain = float(np.average(psnr + 4.343 * weight * counts * alike, weights=weights))
         if gain > best_gain and psnr.min() > -a.allow:
-            best, best_gain, best_weight = model, gain, weight
+            best, best_gain, best_weight, best_damping = model, gain, weight, damping
     if best is None:
         raise SystemExit("no step is better than none")
     entry: dict[str, Any] = {
@@ -383,6 +399,8 @@ def main() -> None:
         "parts": sums.done,
         "seed": a.seed,
         "weight_of_ssim": best_weight,
+        "levels_of_ssim": [s for s in a.at if best_weight],
+        "damping": best_damping,
         "gain_on_other_parts": round(best_gain, 4),
         "processor_seconds": round(time.process_time() - began, 1),
         "date": datetime.now(UTC).date().isoformat(),
@@ -393,11 +411,16 @@ def main() -> None:
         found = [quality_by_level(model, images, held, a.size, None) for model in (start, best)]
         for name, gain in zip(("dB", "SSIM"), found[1] - found[0], strict=True):
             print(f"held out, {name}: {summary(gain)}", flush=True)
-        by_level = dict(zip(map(str, LEVELS), found[1][0].round(4).tolist(), strict=True))
-        entry["psnr_on_held_out_images"] = by_level
+        for what, before, values in zip(("psnr", "ssim"), *found, strict=True):
+            entry[f"{what}_on_held_out_images"] = by_level(values)
+            entry[f"{what}_before"] = by_level(before)
     provenance = {**start.provenance, "tuned": [*start.provenance.get("tuned", []), entry]}
     save_model(replace(best, provenance=provenance), a.output)
     print(json.dumps(entry), flush=True)
+    if a.report:
+        with atomic_write(a.report, overwrite=True) as temporary:
+            document = {"start": a.start, "taken": entry, "gains_on_other_parts": trials}
+            temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

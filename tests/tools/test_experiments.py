@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import compact_ingredients
 import denoisers
 import frontier
 import peers
@@ -22,6 +23,7 @@ import robustness
 from denoisers import PEERS
 from integrodiff import PeronaMalik, load_model
 from integrodiff.learning.images import CleanImages, noise
+from integrodiff.learning.parameters import Parameterisation
 from integrodiff.models import DeepDiffusion
 from integrodiff.viz.metrics import psnr
 from peers import Method, Results
@@ -488,3 +490,35 @@ def test_a_killed_polish_goes_on(tmp_path: Path) -> None:
     assert found.similarity[polish_deep.LEVELS.index(20)] == pytest.approx([10, 10, 10])
     with pytest.raises(SystemExit, match="another model"):
         polish_deep.Sums.load(tmp_path / "state", 4)
+
+
+# ---- ingredients of the compact law ----
+
+
+def test_each_variant_lacks_one_ingredient() -> None:
+    known = compact_ingredients.variants()
+    counts = {}
+    for name, variant in known.items():
+        start, other = (compact_ingredients.moved(variant, number) for number in (0, 1))
+        np.testing.assert_allclose(start.tau, variant.model.tau, rtol=1e-12)
+        assert start.tau != other.tau
+        fixed = (*compact_ingredients.NEVER, *variant.fixed)
+        counts[name] = len(Parameterisation(variant.model, (SIGMA,), fixed).names)
+    assert counts.pop("all") == 12
+    assert counts.pop("order two") == 9
+    assert set(counts.values()) == {11}
+
+
+def test_table_of_ingredients() -> None:
+    runs = {
+        name: {str(k): {"mean": mean + k / 100, "numbers": 12} for k in range(3)}
+        for name, mean in (("all", 27.6), ("drift", 27.5))
+    }
+    lines = compact_ingredients.table({"runs": runs}).splitlines()
+    assert [cell.strip() for cell in lines[-1].split("|")[1:-1]] == [
+        "fine scales first",
+        "12",
+        "27.510",
+        "27.500 to 27.520",
+        "-0.100",
+    ]
