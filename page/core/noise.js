@@ -295,6 +295,7 @@ function measured(tiles, usable, c) {
     highSpread: spreadOf(tiles, chosen, power, 2),
     headroom: median(chosen.map((n) => headroom(tiles, n))),
     compressed: tiles.compressed,
+    structure: median(own.filter((_, n) => usable[n])) / energyOf(power),
     count: own.length / tiles.reach ** 2,
     clipped: 0,
   };
@@ -342,9 +343,9 @@ function measurement(tiles, c) {
 
 /** Noise level as a function of the smoothing scale, piecewise linear in logarithms. */
 export class NoiseLevels {
-  /** `even` noise goes on to the highest frequencies, `compressed` noise was white before. */
-  constructor(scales, levels, deviation, doubtful, constants, even = false, compressed = false) {
-    Object.assign(this, { scales, levels, deviation, doubtful, constants, even, compressed });
+  /** `compressed` noise was white before; `lowest` is the level at the frequency zero. */
+  constructor(scales, levels, deviation, doubtful, constants, compressed = false, lowest = 0) {
+    Object.assign(this, { scales, levels, deviation, doubtful, constants, compressed, lowest });
   }
 
   get isWhite() {
@@ -382,8 +383,8 @@ export class NoiseLevels {
       this.deviation === null ? null : this.deviation * factor,
       this.doubtful,
       this.constants,
-      this.even,
       this.compressed,
+      this.lowest * factor,
     );
   }
 }
@@ -466,6 +467,20 @@ function levelsOf(power, scales) {
   });
 }
 
+/** Whether a spectrum is about the same from the lowest to the highest frequencies. */
+function isEven(power, c) {
+  const [lowest, lower, top] = [c.LOWEST, c.NEXT, c.TOP].map((ends) => band(power, ends));
+  return top >= c.EVEN_AT_TOP ** 2 * lower && lowest <= c.EVEN_AT_LOWEST ** 2 * lower;
+}
+
+/** Return the level to which a spectrum goes on at the frequency zero, or 0 if unknown. */
+function levelAtZero(power, c) {
+  const [lowest, above] = [band(power, c.LOWEST), band(power, c.ABOVE_LOWEST)];
+  if (Math.min(lowest, above) === 0) return 0;
+  const rise = Math.max(Math.log(lowest / above) / 2, 0);
+  return rise <= c.MOST_RISE ? Math.sqrt(lowest) * Math.exp(c.RISE_TO_ZERO * rise) : 0;
+}
+
 /** Return the noise levels that the tiles of an image show. */
 export function noiseOf(tiles, constants) {
   const c = constants.levels;
@@ -483,19 +498,42 @@ export function noiseOf(tiles, constants) {
   const share = compressed ? 0 : correlatedShare(found, c);
   const doubtful = left > c.MOSTLY_STRUCTURE || (found.spread > c.UNEVEN && !compressed);
   if (level < c.ROUNDING) return white(0, constants);
+  const tells = found.spread <= c.UNEVEN && found.structure <= c.SATURATED;
+  const lowest = tells ? levelAtZero(found.power, c) * found.unit : 0;
   if (share === 0) {
     const sigma = level * found.unit;
-    const even = band(found.power, c.TOP) >= c.EVEN ** 2 * lower;
-    return new NoiseLevels([1], [sigma], sigma, doubtful, constants, even, compressed);
+    const plain = isEven(found.power, c) && !compressed;
+    const zero = plain ? sigma : lowest;
+    return new NoiseLevels([1], [sigma], sigma, doubtful, constants, compressed, zero);
   }
   const levels = levelsOf(power, c.SCALES).map(
     (value) => level ** (1 - share) * Math.max(value, 1e-6 * level) ** share,
   );
   const others = Array.from(power).filter((_, k) => TOTAL[k] > 0);
   const variance = level ** (2 - 2 * share) * mean(others) ** share;
-  return new NoiseLevels(c.SCALES, levels, Math.sqrt(variance), doubtful, constants).times(
-    found.unit,
+  return new NoiseLevels(
+    c.SCALES,
+    levels.map((value) => value * found.unit),
+    Math.sqrt(variance) * found.unit,
+    doubtful,
+    constants,
+    false,
+    lowest,
   );
+}
+
+/** Return the noise found, with at most this level at all scales, and partly as it was. */
+function limited(found, most, kept) {
+  const [least, largest] = [Math.min(...found.levels), Math.max(...found.levels)];
+  if (largest <= most || kept === 1) return found;
+  const base = Math.min(least, most);
+  const part = largest > least ? Math.log(most / base) / Math.log(largest / least) : 0;
+  const levels = found.levels.map(
+    (level) => level ** kept * (base * (level / least) ** part) ** (1 - kept),
+  );
+  const result = Object.assign(found.times(1), { levels });
+  if (result.deviation !== null) result.deviation *= result.effective / found.effective;
+  return result;
 }
 
 /**
@@ -506,28 +544,43 @@ export function withoutTexture(samples, found) {
   const { constants } = found[0];
   const c = constants.levels;
   const [luminance, ...differences] = found;
-  const isWhite = [...samples, ...differences].every((levels) => levels.isWhite);
-  if (!isWhite || !differences.every((levels) => levels.even)) return [samples, found];
-  const squares = (some) => some.reduce((sum, levels) => sum + levels.effective ** 2, 0);
-  const power = squares(differences);
-  const lowered = (levels, most) => {
-    const level = Math.max(most, levels.effective / c.MOST_LOWERED);
-    return levels.effective <= level ? levels : levels.times(level / levels.effective);
-  };
-  if ([...samples, ...found].every((levels) => levels.compressed)) {
-    const common = Math.sqrt(power / 2);
+  const known = differences.map((levels) => levels.lowest).filter((level) => level > 0);
+  if (!known.length || luminance.effective === 0) return [samples, found];
+  const lowest = Math.min(...known);
+  const lowered = (most, kept) =>
+    samples.map((levels) => limited(levels, most * c.MOST_OF_SAMPLES, kept));
+  let most = lowest / Math.sqrt(samples.length);
+  if ([...samples, ...differences].every((levels) => levels.isWhite && !levels.compressed)) {
+    const squares = (some) => some.reduce((sum, levels) => sum + levels.effective ** 2, 0);
+    const [total, power] = [squares(samples), squares(differences)];
+    const independent = total / 3 <= (c.INDEPENDENT ** 2 * power) / 2;
+    if (!independent) most = c.MOST_OF_LUMINANCE * Math.sqrt((total - power) / 3);
     return [
-      samples.map((levels) => lowered(levels, c.MOST_OF_SAMPLES * common)),
-      [lowered(luminance, c.MOST_OF_LUMINANCE * common), ...differences],
+      independent ? lowered(lowest, 0) : samples,
+      [luminance.effective <= most ? luminance : white(most, constants), ...differences],
     ];
   }
-  const total = squares(samples);
-  const independent = total / 3 <= (c.INDEPENDENT ** 2 * power) / 2;
-  const most = Math.sqrt(
-    independent ? total / 9 : (c.MORE_LUMINANCE ** 2 * (total - power)) / 3,
+  most *= c.MOST_OF_LUMINANCE;
+  let kept = ramp(
+    Math.log(luminance.effective / most),
+    Math.log(c.COMMON_FROM),
+    Math.log(c.COMMON_SURELY),
   );
-  if (luminance.isWhite || luminance.effective <= most) return [samples, found];
-  return [samples, [white(most, constants), ...differences]];
+  if (luminance.lowest > 0) {
+    const rise = Math.log(luminance.lowest / luminance.effective);
+    const texture = ramp(rise, Math.log(c.TEXTURE_FROM), Math.log(c.TEXTURE_SURELY));
+    kept = Math.max(kept, 1 - texture);
+  }
+  const least = c.LEAST_OF_DIFFERENCES * lowest;
+  return [
+    lowered(lowest, kept),
+    [
+      limited(luminance, most, kept),
+      ...differences.map((levels) =>
+        levels.compressed ? levels.times(Math.max(1, least / levels.effective)) : levels,
+      ),
+    ],
+  ];
 }
 
 /** Return the levels that samples share once each was divided by its effective level. */

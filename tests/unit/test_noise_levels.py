@@ -23,6 +23,7 @@ from integrodiff.noise.levels import (
     levels_of_spectrum,
     measured_levels,
     white,
+    without_texture,
 )
 from integrodiff.noise.maps import noise_map
 from integrodiff.noise.spectrum import Measurement
@@ -177,6 +178,45 @@ class TestEstimates:
         image = self.rough(0.0, common=18.0)
         found, _ = self.luminance(image if quality is None else jpeg(image, quality, 0))
         assert found == pytest.approx(np.sqrt(18**2 + (400 - 18**2) / 3), rel=0.2)
+
+    def levels(self, *bands: float, compressed: bool, **others: float) -> NoiseLevels:
+        """Return the levels that a spectrum tells, given as levels from low to high frequencies."""
+        total = np.add.outer(*[1 - np.cos(np.pi * np.arange(8) / 8)] * 2)
+        power = np.interp(total, [0.3, 0.8, 1.5, 2.5, 3.5], bands) ** 2
+        power[0, 0] = 0
+        numbers = {"unit": 1.0, "spread": 1.0, "structure": 1.0, "count": 1000.0, "mean": 0.0}
+        return measured_levels(
+            Measurement(power, compressed=compressed, **{**numbers, **others})  # type: ignore[arg-type]
+        )
+
+    def test_compressed_differences_tell_the_noise_of_the_luminance(self) -> None:
+        """At quality 60 only the lowest frequencies of differences keep their noise."""
+        sample = self.levels(30, 26, 23, 17, 12, compressed=True)
+        luminance = self.levels(32, 27, 22, 16, 10, compressed=True)
+        difference = self.levels(17, 12, 6, 5, 6, compressed=True)
+        samples, new = without_texture([sample] * 3, [luminance, difference, difference])
+        assert luminance.sigma > 1.6 * 20 / np.sqrt(3)
+        assert new[0].sigma == pytest.approx(1.1 * 20 / np.sqrt(3), rel=0.2)
+        assert new[1].sigma == pytest.approx(0.85 * 20, rel=0.2)
+        assert max(found.sigma for found in samples) <= 1.15 * 20 * 1.2
+
+    def test_texture_of_interpolated_noise(self) -> None:
+        sample = self.levels(44, 22, 14, 5, 2, compressed=False)
+        luminance = self.levels(30, 16, 10, 4.5, 2, compressed=False)
+        difference = self.levels(26, 20, 15, 8, 4, compressed=False)
+        _, new = without_texture([sample] * 3, [luminance, difference, difference])
+        assert not new[0].is_white
+        assert new[0].levels[0] == pytest.approx(luminance.levels[0])
+        assert new[0].levels[-1] == pytest.approx(1.1 * difference.lowest / np.sqrt(3))
+
+    @pytest.mark.parametrize("others", [{"structure": 12.0}, {"spread": 3.0}])
+    def test_saturated_differences_tell_nothing(self, others: dict[str, float]) -> None:
+        sample = self.levels(30, 26, 23, 17, 12, compressed=True)
+        luminance = self.levels(32, 27, 22, 16, 10, compressed=True)
+        difference = self.levels(8, 6, 4, 3, 2, compressed=True, **others)
+        samples, new = without_texture([sample] * 3, [luminance, difference, difference])
+        assert samples == [sample] * 3
+        assert new == [luminance, difference, difference]
 
     def test_doubt_is_said(self) -> None:
         texture = blurred_noise((96, 96), 60, 4)

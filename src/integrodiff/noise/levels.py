@@ -59,16 +59,28 @@ _COMPRESSED_LOWER_RISE, _COMPRESSED_BEND = 0.04, 0.8
 # Compression never makes the spectrum rise so much there; blur does, and leaves so little at high
 # frequencies that a few edges may look like blocks.
 _MOST_COMPRESSED_RISE = 0.9
-# The highest frequencies of noise that goes on to them have at least this part of lower ones.
-_EVEN = 0.85
 # Noise that grows towards high frequencies, as after sharpening.
 _SHARPENED_FROM, _SHARPENED_SURELY = 0.2, 0.35
 
-# Levels of compressed noise in samples and luminance, over that of colour differences; most that a
-# level is lowered for; most noise of the luminance over that of sums of variances; and of samples
-# over that of colour differences if they are independent.
-_MOST_OF_SAMPLES, _MOST_OF_LUMINANCE, _MOST_LOWERED = 1.35, 1.0, 1.7
-_MORE_LUMINANCE, _INDEPENDENT = 1.1, 1.2
+# A spectrum goes on to the frequency zero with this times the logarithm of its rise between these
+# bands. Where it rises by more than the last number, compression left too little to tell.
+_LOWEST, _ABOVE_LOWEST = (0.05, 0.6), (0.6, 1.0)
+_RISE_TO_ZERO, _MOST_RISE = 0.8, 0.75
+# It is even if its ends have at least and at most these parts of the power between them, as levels.
+_EVEN_AT_TOP, _EVEN_AT_LOWEST = 0.85, 1.35
+# They tell nothing if typical parts of an image have this many times the energy of its flattest,
+# which are then saturated.
+_SATURATED = 4.0
+# Most noise of samples and luminance, and least of compressed differences, over what the
+# differences tell. The luminance has texture if its level at the frequency zero is above that of
+# its noise by factors between the first two, and noise that samples have in common if that is above
+# its limit by factors between the last two.
+_MOST_OF_SAMPLES, _MOST_OF_LUMINANCE, _LEAST_OF_DIFFERENCES = 1.15, 1.1, 0.85
+_TEXTURE_FROM, _TEXTURE_SURELY = 1.1, 1.3
+_COMMON_FROM, _COMMON_SURELY = 2.4, 3.0
+# In white noise that is not compressed, samples with more than this times the level of the
+# differences have noise in common.
+_INDEPENDENT = 1.2
 
 # Spectrum of structure in the flattest parts of training images, r^-e exp(-d r) for r = p + q.
 _STRUCTURE_EXPONENT, _STRUCTURE_DECAY = 0.5, 1.15
@@ -103,18 +115,18 @@ class NoiseLevels:
         Standard deviation of the noise, where it is known.
     doubtful : bool
         Whether they were measured in an image without flat parts.
-    even : bool
-        Whether the measured spectrum goes on to the highest frequencies without a fall.
     compressed : bool
         Whether they are those of white noise that was compressed.
+    lowest : float
+        Level to which the measured spectrum goes on at the frequency zero; zero if not known.
     """
 
     scales: tuple[float, ...]
     levels: tuple[float, ...]
     deviation: float | None = None
     doubtful: bool = False
-    even: bool = False
     compressed: bool = False
+    lowest: float = 0.0
 
     @property
     def is_white(self) -> bool:
@@ -152,6 +164,7 @@ class NoiseLevels:
             self,
             levels=tuple(level * factor for level in self.levels),
             deviation=None if self.deviation is None else self.deviation * factor,
+            lowest=self.lowest * factor,
         )
 
     def __str__(self) -> str:
@@ -253,13 +266,22 @@ def _relative_levels(measured: Measurement) -> NoiseLevels:
     doubtful = left > _MOSTLY_STRUCTURE or uneven
     if level < _ROUNDING:
         return white(0.0)
+    tells = measured.spread <= _UNEVEN and measured.structure <= _SATURATED
+    lowest = _level_at_zero(measured.power) if tells else 0.0
     if share == 0:
-        even = _band(measured.power, _TOP) >= _EVEN**2 * _band(measured.power, _NEXT)
-        return replace(white(level, doubtful=doubtful), even=even, compressed=compressed)
-    found = np.maximum(_levels(power, *_frequencies()), 1e-6 * level)
-    mixed = level ** (1 - share) * found**share
+        found = white(level, doubtful=doubtful)
+        plain = _is_even(measured.power) and not compressed
+        return replace(found, compressed=compressed, lowest=level if plain else lowest)
+    correlated = np.maximum(_levels(power, *_frequencies()), 1e-6 * level)
+    mixed = level ** (1 - share) * correlated**share
     variance = level ** (2 - 2 * share) * power[total > 0].mean() ** share
-    return NoiseLevels(SCALES, tuple(mixed.tolist()), math.sqrt(variance), doubtful)
+    return NoiseLevels(
+        SCALES,
+        tuple(mixed.tolist()),
+        math.sqrt(variance),
+        doubtful,
+        lowest=lowest,
+    )
 
 
 def typical_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
@@ -271,16 +293,18 @@ def typical_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
     if not noisy:
         return white(0.0)
     doubtful = float(np.mean([levels.doubtful for levels in noisy])) > 0.5
+    lowest = float(np.median([levels.lowest for levels in noisy]))
     if all(levels.is_white for levels in noisy):
         level = float(np.median([levels.effective for levels in noisy]))
         return replace(
             white(level, doubtful=doubtful),
-            even=all(levels.even for levels in noisy),
             compressed=all(levels.compressed for levels in noisy),
+            lowest=lowest,
         )
     rows = np.array([[levels.at(scale) for scale in SCALES] for levels in noisy])
     deviation = float(np.median([levels.sigma for levels in noisy]))
-    return NoiseLevels(SCALES, tuple(np.median(rows, axis=0).tolist()), deviation, doubtful)
+    levels = tuple(np.median(rows, axis=0).tolist())
+    return NoiseLevels(SCALES, levels, deviation, doubtful, lowest=lowest)
 
 
 def joined_levels(found: Sequence[NoiseLevels]) -> NoiseLevels:
@@ -298,11 +322,11 @@ def without_texture(
 ) -> tuple[list[NoiseLevels], list[NoiseLevels]]:
     """Correct the levels of colour samples, and of luminance and differences, for texture.
 
-    Texture is in the luminance, and hardly in colour differences. If their noise is white, that of
-    the luminance is white as well, and follows from that of the samples, since variances add up.
-    Compression makes texture in the samples look like white noise, too. But then noise that went
-    through it in the differences shows how much there may be, with a limit to what is taken away,
-    for noise that samples have in common.
+    Texture is in the luminance, and hardly in colour differences. Interpolation and compression
+    take high frequencies from the differences, but what their spectrum goes on to at the frequency
+    zero is the noise that samples have independently of each other, and a third of its variance is
+    that of the luminance. More than that is texture, if it is not so much more that samples have
+    noise in common, as after removal of colour noise.
 
     Parameters
     ----------
@@ -312,27 +336,66 @@ def without_texture(
         Of their mean, and of two differences with weights whose squares add up to one.
     """
     luminance, *differences = new
-    white_all = all(levels.is_white for levels in (*samples, *differences))
-    if not white_all or not all(levels.even for levels in differences):
+    # A difference may hold structure as well; the other one then has less.
+    lowest = min((levels.lowest for levels in differences if levels.lowest > 0), default=0.0)
+    if lowest == 0 or luminance.effective == 0:
         return list(samples), list(new)
-    power = sum(levels.effective**2 for levels in differences)
-    if all(levels.compressed for levels in (*samples, *new)):
-        common = math.sqrt(power / 2)
-        samples = [_lowered(levels, _MOST_OF_SAMPLES * common) for levels in samples]
-        return list(samples), [_lowered(luminance, _MOST_OF_LUMINANCE * common), *differences]
-    total = sum(levels.effective**2 for levels in samples)
-    # With little more noise than that of the differences, that of samples is independent.
-    independent = total / 3 <= _INDEPENDENT**2 * power / 2
-    most = math.sqrt(total / 9 if independent else _MORE_LUMINANCE**2 * (total - power) / 3)
-    if luminance.is_white or luminance.effective <= most:
-        return list(samples), list(new)
-    return list(samples), [white(most), *differences]
+    most = lowest / math.sqrt(len(samples))
+    if all(levels.is_white and not levels.compressed for levels in (*samples, *differences)):
+        # Texture does not reach the high frequencies that tell these levels.
+        total = sum(levels.effective**2 for levels in samples)
+        power = sum(levels.effective**2 for levels in differences)
+        if total / 3 > _INDEPENDENT**2 * power / 2:
+            most = _MOST_OF_LUMINANCE * math.sqrt((total - power) / 3)
+        else:
+            samples = [_limited(levels, _MOST_OF_SAMPLES * lowest, 0.0) for levels in samples]
+        found = luminance if luminance.effective <= most else white(most)
+        return list(samples), [found, *differences]
+    most *= _MOST_OF_LUMINANCE
+    kept = _ramp(math.log(luminance.effective / most), *np.log([_COMMON_FROM, _COMMON_SURELY]))
+    if luminance.lowest > 0:
+        rise = math.log(luminance.lowest / luminance.effective)
+        kept = max(kept, 1 - _ramp(rise, *np.log([_TEXTURE_FROM, _TEXTURE_SURELY])))
+    least = _LEAST_OF_DIFFERENCES * lowest
+    differences = [
+        levels.times(max(1.0, least / levels.effective)) if levels.compressed else levels
+        for levels in differences
+    ]
+    samples = [_limited(levels, _MOST_OF_SAMPLES * lowest, kept) for levels in samples]
+    return list(samples), [_limited(luminance, most, kept), *differences]
 
 
-def _lowered(found: NoiseLevels, most: float) -> NoiseLevels:
-    """Return the noise found, lowered to the level ``most`` as far as the limit allows."""
-    level = max(most, found.effective / _MOST_LOWERED)
-    return found if found.effective <= level else found.times(level / found.effective)
+def _limited(found: NoiseLevels, most: float, kept: float) -> NoiseLevels:
+    """Return the noise found, with at most this level at all scales, and partly as it was.
+
+    Where only the level of large scales is above, all of the rise from small scales is less.
+    """
+    least, largest = min(found.levels), max(found.levels)
+    if largest <= most or kept == 1:
+        return found
+    base = min(least, most)
+    part = math.log(most / base) / math.log(largest / least) if largest > least else 0.0
+    limited = tuple(
+        level**kept * (base * (level / least) ** part) ** (1 - kept) for level in found.levels
+    )
+    result = replace(found, levels=limited)
+    ratio = result.effective / found.effective
+    return replace(result, deviation=None if found.deviation is None else found.deviation * ratio)
+
+
+def _is_even(power: NDArray[np.float64]) -> bool:
+    """Whether a spectrum is about the same from the lowest to the highest frequencies."""
+    lowest, lower, top = (_band(power, band) for band in (_LOWEST, _NEXT, _TOP))
+    return top >= _EVEN_AT_TOP**2 * lower and lowest <= _EVEN_AT_LOWEST**2 * lower
+
+
+def _level_at_zero(power: NDArray[np.float64]) -> float:
+    """Return the level to which a spectrum goes on at the frequency zero, or 0 if unknown."""
+    lowest, above = _band(power, _LOWEST), _band(power, _ABOVE_LOWEST)
+    if min(lowest, above) == 0:
+        return 0.0
+    rise = max(math.log(lowest / above) / 2, 0.0)
+    return math.sqrt(lowest) * math.exp(_RISE_TO_ZERO * rise) if rise <= _MOST_RISE else 0.0
 
 
 def _is_compressed_noise(power: NDArray[np.float64]) -> bool:
