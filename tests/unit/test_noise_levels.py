@@ -186,7 +186,7 @@ class TestEstimates:
         power[0, 0] = 0
         numbers = {"unit": 1.0, "spread": 1.0, "structure": 1.0, "count": 1000.0, "mean": 0.0}
         return measured_levels(
-            Measurement(power, compressed=compressed, **{**numbers, **others})  # type: ignore[arg-type]
+            Measurement(power, compressed=compressed, **{**numbers, **others})
         )
 
     def test_compressed_differences_tell_the_noise_of_the_luminance(self) -> None:
