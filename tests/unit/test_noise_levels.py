@@ -185,9 +185,7 @@ class TestEstimates:
         power = np.interp(total, [0.3, 0.8, 1.5, 2.5, 3.5], bands) ** 2
         power[0, 0] = 0
         numbers = {"unit": 1.0, "spread": 1.0, "structure": 1.0, "count": 1000.0, "mean": 0.0}
-        return measured_levels(
-            Measurement(power, compressed=compressed, **{**numbers, **others})
-        )
+        return measured_levels(Measurement(power, compressed=compressed, **{**numbers, **others}))
 
     def test_compressed_differences_tell_the_noise_of_the_luminance(self) -> None:
         """At quality 60 only the lowest frequencies of differences keep their noise."""
