@@ -545,7 +545,9 @@ export function withoutTexture(samples, found) {
   const c = constants.levels;
   const [luminance, ...differences] = found;
   const known = differences.map((levels) => levels.lowest).filter((level) => level > 0);
-  if (!known.length || luminance.effective === 0) return [samples, found];
+  const own = samples.map((levels) => levels.effective);
+  const areAlike = Math.max(...own) <= c.ALIKE * Math.min(...own);
+  if (!known.length || luminance.effective === 0 || !areAlike) return [samples, found];
   const lowest = Math.min(...known);
   const lowered = (most, kept) =>
     samples.map((levels) => limited(levels, most * c.MOST_OF_SAMPLES, kept));

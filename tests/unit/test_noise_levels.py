@@ -216,6 +216,15 @@ class TestEstimates:
         assert samples == [sample] * 3
         assert new == [luminance, difference, difference]
 
+    @pytest.mark.parametrize("levels", [(0.5, 20.0, 0.5), (5.0, 10.0, 20.0)])
+    def test_samples_with_noise_of_their_own_keep_it(self, levels: tuple[float, ...]) -> None:
+        noise = np.random.default_rng(2).normal(0, levels, (128, 128, 3))
+        (channel,) = resolve(
+            Request(model=load_model("iad-fast")),
+            array_image(128 + noise, axes="YXS"),
+        ).channels
+        assert channel.sigmas == pytest.approx(np.array(levels), rel=0.1, abs=0.3)
+
     def test_doubt_is_said(self) -> None:
         texture = blurred_noise((96, 96), 60, 4)
         image = texture + np.random.default_rng(1).normal(0, 2, texture.shape)

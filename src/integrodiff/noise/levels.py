@@ -78,6 +78,9 @@ _SATURATED = 4.0
 _MOST_OF_SAMPLES, _MOST_OF_LUMINANCE, _LEAST_OF_DIFFERENCES = 1.15, 1.1, 0.85
 _TEXTURE_FROM, _TEXTURE_SURELY = 1.1, 1.3
 _COMMON_FROM, _COMMON_SURELY = 2.4, 3.0
+# The differences do not tell how their noise is divided among samples, so that nothing is changed
+# where levels of these differ by more than this factor.
+_ALIKE = 1.5
 # In white noise that is not compressed, samples with more than this times the level of the
 # differences have noise in common.
 _INDEPENDENT = 1.2
@@ -338,7 +341,8 @@ def without_texture(
     luminance, *differences = new
     # A difference may hold structure as well; the other one then has less.
     lowest = min((levels.lowest for levels in differences if levels.lowest > 0), default=0.0)
-    if lowest == 0 or luminance.effective == 0:
+    own = [levels.effective for levels in samples]
+    if lowest == 0 or luminance.effective == 0 or max(own) > _ALIKE * min(own):
         return list(samples), list(new)
     most = lowest / math.sqrt(len(samples))
     if all(levels.is_white and not levels.compressed for levels in (*samples, *differences)):
