@@ -1,22 +1,27 @@
-"""The engine ``cuda`` on a GPU in one call: agreement with the reference, memory, and speed.
+"""The engine ``cuda`` on a GPU in one call: agreement with the reference, races, memory, and speed.
 
     python benchmarks/gpu.py --json results/gpu.json
-    compute-sanitizer --tool racecheck python benchmarks/gpu.py small
 
-The first prints every figure as it is measured. It needs a GPU, CuPy and PyTorch, and the sources
-on ``PYTHONPATH`` where the package is not installed.
+Every figure is printed as it is measured. It needs a GPU, CuPy and PyTorch, compute-sanitizer for
+the search for races, and the sources on ``PYTHONPATH`` where the package is not installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,25 +75,49 @@ def evolution(model: str, spacing: tuple[float, float, float] | None = None) -> 
     return found if spacing is None else found.in_volume(spacing)
 
 
-def parity(
-    models: tuple[str, ...] = MODELS,
-    shapes: tuple[tuple[int, ...], ...] = SHAPES,
-    volumes: tuple[tuple[int, ...], ...] = VOLUMES,
-) -> list[dict[str, Any]]:
+class Case(NamedTuple):
+    """A model with the shapes of arrays that it denoises, and a spacing for volumes."""
+
+    model: str
+    shapes: tuple[tuple[int, ...], ...]
+    spacing: tuple[float, float, float] | None = None
+
+    @property
+    def name(self) -> str:
+        """The model, with the spacing if there is one."""
+        return self.model + (f", spacing {self.spacing[0]:g} : 1 : 1" if self.spacing else "")
+
+
+def in_processes(row_of: Callable[[Case], dict[str, Any]], cases: list[Case]) -> list[Any]:
+    """Return a row for each case; the reference keeps as many processors busy as there are."""
+    workers = min(len(cases), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        rows = []
+        for row in pool.map(row_of, cases):
+            print(json.dumps(row), flush=True)
+            rows.append(row)
+    return rows
+
+
+def parity() -> list[dict[str, Any]]:
     """Return the largest differences from the reference in grey levels."""
-    cases: list[tuple[str, Evolution, tuple[int, ...]]] = [
-        (model, evolution(model), shape) for model in models for shape in shapes
+    cases = [Case(model, SHAPES) for model in MODELS]
+    cases += [
+        Case(model, VOLUMES, spacing)
+        for model in ("iad-plus-volume", "iad")
+        for spacing in SPACINGS
     ]
-    for model in ("iad-plus-volume", "iad"):
-        for spacing in SPACINGS:
-            name = f"{model}, spacing {spacing[0]:g} : 1 : 1"
-            cases += [(name, evolution(model, spacing), shape) for shape in volumes]
-    rows: dict[str, dict[str, Any]] = {}
-    for name, process, shape in cases:
+    return in_processes(parity_of, cases)
+
+
+def parity_of(case: Case) -> dict[str, Any]:
+    """Return the largest differences of one model."""
+    process = evolution(case.model, case.spacing)
+    row: dict[str, Any] = {"model": case.name}
+    for shape in case.shapes:
         image = picture(shape)
         levels = np.linspace(0.6, 1.6, image[(0,) * (image.ndim - process.dimensions)].size)
         levels = levels.reshape(shape[-process.dimensions :])
-        row = rows.setdefault(name, {"model": name})
         for label, noise in (("", None), (" with map", levels)):
             expected = ENGINES["numpy"].evolve(image, process, relative_noise=noise)
             for kind, dtype, exact in (
@@ -100,8 +129,7 @@ def parity(
                 found = engine(on_gpu(image, dtype)).cpu().numpy()
                 key = kind + label
                 row[key] = max(row.get(key, 0.0), float(np.abs(found - expected).max()))
-        print(json.dumps(row), flush=True)
-    return list(rows.values())
+    return row
 
 
 def some_valid(size: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -112,23 +140,23 @@ def some_valid(size: tuple[int, ...]) -> NDArray[np.bool_]:
     return mask
 
 
-def masks(
-    models: tuple[str, ...] = MASKED_MODELS,
-    shapes: tuple[tuple[int, ...], ...] = ((2, 1, 145, 170), (1, 3, 67, 33), (1, 300, 1)),
-    volumes: tuple[tuple[int, ...], ...] = ((2, 1, 19, 31, 57), (1, 2, 5, 9, 6)),
-) -> list[dict[str, Any]]:
+def masks() -> list[dict[str, Any]]:
     """Return the largest differences with invalid pixels, and whether those came back as given."""
-    cases = [(model, evolution(model), shape) for model in models for shape in shapes]
-    for spacing in SPACINGS:
-        name = f"iad-plus-volume, spacing {spacing[0]:g} : 1 : 1"
-        cases += [(name, evolution("iad-plus-volume", spacing), shape) for shape in volumes]
-    rows: dict[str, dict[str, Any]] = {}
-    for name, process, shape in cases:
+    shapes: tuple[tuple[int, ...], ...] = ((2, 1, 145, 170), (1, 3, 67, 33), (1, 300, 1))
+    cases = [Case(model, shapes) for model in MASKED_MODELS]
+    cases += [Case("iad-plus-volume", VOLUMES[:2], spacing) for spacing in SPACINGS]
+    return in_processes(masks_of, cases)
+
+
+def masks_of(case: Case) -> dict[str, Any]:
+    """Return the same of one model."""
+    process = evolution(case.model, case.spacing)
+    row: dict[str, Any] = {"model": case.name, "invalid pixels as given": True}
+    for shape in case.shapes:
         size = shape[-process.dimensions :]
         mask = some_valid(size)
         image = np.where(mask, picture(shape), np.nan)
         levels = np.where(mask, np.linspace(0.6, 1.6, mask.size).reshape(size), np.nan)
-        row = rows.setdefault(name, {"model": name, "invalid pixels as given": True})
         for label, noise in (("", None), (" with map", levels)):
             settings: dict[str, Any] = {"mask": mask, "relative_noise": noise}
             expected = ENGINES["numpy"].evolve(image, process, **settings)
@@ -141,8 +169,7 @@ def masks(
                 row["invalid pixels as given"] &= bool(np.isnan(found[..., ~mask]).all())
                 difference = float(np.abs(found - expected)[..., mask].max())
                 row[kind + label] = max(row.get(kind + label, 0.0), difference)
-        print(json.dumps(row), flush=True)
-    return list(rows.values())
+    return row
 
 
 def milliseconds(run: Callable[[], object], repeats: int = 7) -> float:
@@ -443,6 +470,87 @@ def _free_memory() -> None:
     torch.cuda.empty_cache()
 
 
+def of_few_steps(process: Evolution, steps: int) -> Evolution:
+    """Return the first steps of a process."""
+    one_for_all = len(process.schedule) == 1
+    return replace(
+        process,
+        schedule=process.schedule if one_for_all else process.schedule[:steps],
+        pull=process.pull[:steps] if isinstance(process.pull, tuple) else process.pull,
+        steps=steps,
+    )
+
+
+def small() -> None:
+    """Launch every kernel on small images and volumes, for a program that watches memory.
+
+    The arrays are CuPy's, since PyTorch takes minutes to begin under such a program.
+    """
+    cases: list[tuple[str, tuple[int, ...]]] = [
+        (model, shape)
+        for model in ("iad", "iad-plus", "iad-orders")
+        for shape in ((2, 1, 37, 70), (1, 2, 20, 35))
+    ]
+    cases += [("iad-plus-volume", (1, 1, 5, 9, 34)), ("iad-plus-volume", (1, 2, 4, 5, 6))]
+    for model, shape in cases:
+        process = of_few_steps(evolution(model, SPACINGS[0] if len(shape) == 5 else None), 2)
+        size = shape[-process.dimensions :]
+        mask, levels = some_valid(size), np.linspace(0.6, 1.6, int(np.prod(size))).reshape(size)
+        for settings in ({}, {"relative_noise": levels, "exact": True}, {"mask": mask}):
+            prepared = ENGINES["cuda"].prepare(process, **settings)
+            for dtype in (np.float32, np.float64):
+                found = prepared(picture(shape).astype(dtype))
+                if not np.isfinite(found).all():
+                    raise ArithmeticError("a result is not finite")
+        print(model, shape, flush=True)
+    small_training()
+
+
+def small_training() -> None:
+    """Launch the kernels that carry tangents."""
+    from integrodiff.learning.cuda import CudaLineariser
+
+    images = CleanImages(picture((2, 37, 70)).astype(np.float32), ("0", "1"), "benchmarks/gpu.py")
+    for name in ("iad", "iad-plus"):
+        model = cast(ExplicitModel, load_model(name))
+        parameterisation = Parameterisation(model, (SIGMA,), RECIPES[name].fixed)
+        vector = parameterisation.vector(model)
+        for tangents in (1, 2):
+            lineariser = CudaLineariser(parameterisation, images, tangents=tangents)
+            found = lineariser.linearise(vector, [(0, SIGMA), (1, SIGMA)])
+            if not np.isfinite(found.curvature).all():
+                raise ArithmeticError("a derivative is not finite")
+        print(name, "training", flush=True)
+
+
+def races() -> dict[str, str]:
+    """Return what the tools of compute-sanitizer say of :func:`small`, all of them at once."""
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        raise FileNotFoundError("compute-sanitizer is not here; it comes with CUDA")
+
+    def said_by(tool: str, limit: float = 240) -> str:
+        command = [program, "--tool", tool, "--error-exitcode", "9"]
+        command += [sys.executable, __file__, "small"]
+        begin = time.perf_counter()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired as error:
+            words = (error.stdout or b"").decode(errors="replace").splitlines()
+            found = f"not ended after {limit:g} s; last: {words[-1:]}"
+        else:
+            words = (done.stdout + done.stderr).strip().splitlines()
+            found = f"exit code {done.returncode}: {words[-1]}"
+            if done.returncode:
+                print(*words[-40:], sep="\n", flush=True)
+        print(f"{tool}, {time.perf_counter() - begin:.0f} s: {found}", flush=True)
+        return found
+
+    tools = ("racecheck", "memcheck")
+    with ThreadPoolExecutor(len(tools)) as pool:
+        return dict(zip(tools, pool.map(said_by, tools), strict=True))
+
+
 def checks() -> dict[str, Any]:
     """Return what is left after many calls, and the message of a full GPU."""
     found = {"many calls": many_calls(), "full": full_gpu()}
@@ -453,16 +561,23 @@ def checks() -> dict[str, Any]:
 def main() -> None:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parts = ("speed", "training", "checks", "parity", "masks", "compiled")
-    parser.add_argument("parts", nargs="*", choices=[*parts, "small", []], help="all by default")
+    runs: dict[str, Callable[[], Any]] = {
+        "parity": parity,
+        "masks": masks,
+        "speed": speed,
+        "training": training,
+        "checks": checks,
+        "compiled": compiled,
+        "races": races,
+    }
+    parser.add_argument("parts", nargs="*", choices=[*runs, "small", []], help="all by default")
     parser.add_argument("--json", type=Path, help="add all figures to this file")
     given = parser.parse_args()
     reason = ENGINES["cuda"].unavailable()
     if reason is not None:
         sys.exit(f"the engine 'cuda' cannot run here: {reason}")
     if given.parts == ["small"]:
-        parity(("iad", "iad-plus"), ((1, 2, 37, 70),), ((1, 5, 9, 6),))
-        masks(("iad", "iad-plus"), ((1, 2, 37, 70),), ((1, 5, 9, 6),))
+        small()
         return
     import cupy
     import torch
@@ -476,15 +591,7 @@ def main() -> None:
         "cupy": cupy.__version__,
         "torch": torch.__version__,
     }
-    runs: dict[str, Callable[[], Any]] = {
-        "speed": speed,
-        "training": training,
-        "checks": checks,
-        "parity": parity,
-        "masks": masks,
-        "compiled": compiled,
-    }
-    for part in given.parts or parts:
+    for part in given.parts or runs:
         begin = time.perf_counter()
         record[part] = runs[part]()
         print(f"{part}: {time.perf_counter() - begin:.0f} s in all", flush=True)

@@ -19,8 +19,8 @@ from integrodiff.engines.shortcuts import SAME_EVERYWHERE, Span
 from integrodiff.stages import Evolution, sensitivity, stable_on_masks
 from integrodiff.stages._arrays import Array, namespace, plain
 
-PIXELS_AT_ONCE = 2**22
-"""Pixels of a batch that take their steps together; working memory is for these alone."""
+PIXELS_AT_ONCE = 2**23
+"""Most pixels of a batch that take their steps together; working memory is for these alone."""
 
 _STEPS: dict[tuple[int, bool], type[Step]] = {
     (2, False): ImageStep,
@@ -126,7 +126,7 @@ class CudaState(State):
         if relative_noise is not None:
             self._local = sensitivity(_in_double(relative_noise, self._one[1:]))
         self._compiled: dict[tuple[int, int], list[Callable[[], None]]] = {}
-        self._at_once = max(1, min(batch, PIXELS_AT_ONCE // math.prod(self._one)))
+        self._at_once = images_at_once(batch, math.prod(self._one))
 
     def image(self) -> Array:
         """Return a copy of the image as it is now, where it was given."""
@@ -170,6 +170,12 @@ class CudaState(State):
             found = [self._memory.device.compiled(launch) for launch in made.launches()]
             self._compiled[step, first] = found
         return found
+
+
+def images_at_once(batch: int, pixels: int) -> int:
+    """Return how many images of a batch take their steps together, in parts of about one size."""
+    parts = -(-batch * pixels // PIXELS_AT_ONCE)
+    return -(-batch // max(1, min(parts, batch)))
 
 
 def _in_double(levels: Array, size: tuple[int, ...]) -> Array:

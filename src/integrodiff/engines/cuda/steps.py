@@ -42,7 +42,7 @@ MOST_SCALES = {2: PLANES, 3: PLANES - 6}
 # Radii that kernels on tiles are compiled for; shorter kernels are filled up with zeros.
 _RADII = (*range(33), 40, 48, 56)
 # Threads of a block on tiles: a small one has too few tasks for more.
-_THREADS, _THREADS_ON_TILES = 256, 768
+_THREADS, _THREADS_ON_TILES = 256, 512
 _ON_TILES = ("scales.cuh", "fields.cuh")
 _TILE, _SMALL_TILE = 64, 32
 
@@ -52,7 +52,7 @@ _TRIPLE, _SPACING, _UNITS, _SHARES = 2, 4, 7, 10
 _FIRST_TAP = 2
 # Order one in images: warps of a block, the rows that each of them goes down, and columns of pixels
 # that it has, as in kernels/first_order.cuh.
-_WARPS, _WARP_ROWS, _STRIP = 4, 16, 31
+_WARPS, _WARP_ROWS, _STRIP = 4, 8, 31
 # Pixels or voxels whose flows a block computes: the first that the GPU has the memory for.
 _BLOCKS = {
     2: ((8, 32), (4, 32), (2, 32), (2, 8)),
