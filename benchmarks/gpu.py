@@ -363,6 +363,7 @@ def full_gpu() -> str:
     """Fill the memory, see the message, free it, and denoise again."""
     import torch
 
+    _free_memory()  # what the libraries keep would not be seen
     free, _ = torch.cuda.mem_get_info()
     hold = torch.empty(free - 2**30, dtype=torch.uint8, device="cuda")
     image = torch.rand((1, 8000, 8000), device="cuda") * 255
@@ -372,9 +373,9 @@ def full_gpu() -> str:
     except MemoryError as error:
         message = str(error)
     else:
-        message = "no error"
+        raise ArithmeticError("the memory of the GPU was not full")
     del hold
-    torch.cuda.empty_cache()
+    _free_memory()
     _require_finite(prepared(image))
     return message
 
@@ -481,19 +482,23 @@ def of_few_steps(process: Evolution, steps: int) -> Evolution:
     )
 
 
-def small() -> None:
-    """Launch every kernel on small images and volumes, for a program that watches memory.
+SMALL: dict[str, tuple[tuple[int, ...], ...]] = {
+    **dict.fromkeys(("iad", "iad-plus", "iad-orders"), ((2, 1, 37, 70), (1, 2, 20, 35))),
+    "iad-plus-volume": ((1, 1, 5, 9, 34), (1, 2, 4, 5, 6)),
+    "training": (),
+}
+"""What :func:`small` launches, by name, and the shapes of its images and volumes."""
+
+
+def small(name: str) -> None:
+    """Launch all kernels of a model on small arrays, for a program that watches memory.
 
     The arrays are CuPy's, since PyTorch takes minutes to begin under such a program.
     """
-    cases: list[tuple[str, tuple[int, ...]]] = [
-        (model, shape)
-        for model in ("iad", "iad-plus", "iad-orders")
-        for shape in ((2, 1, 37, 70), (1, 2, 20, 35))
-    ]
-    cases += [("iad-plus-volume", (1, 1, 5, 9, 34)), ("iad-plus-volume", (1, 2, 4, 5, 6))]
-    for model, shape in cases:
-        process = of_few_steps(evolution(model, SPACINGS[0] if len(shape) == 5 else None), 2)
+    if name == "training":
+        small_training()
+    for shape in SMALL[name]:
+        process = of_few_steps(evolution(name, SPACINGS[0] if len(shape) == 5 else None), 2)
         size = shape[-process.dimensions :]
         mask, levels = some_valid(size), np.linspace(0.6, 1.6, int(np.prod(size))).reshape(size)
         for settings in ({}, {"relative_noise": levels, "exact": True}, {"mask": mask}):
@@ -502,8 +507,7 @@ def small() -> None:
                 found = prepared(picture(shape).astype(dtype))
                 if not np.isfinite(found).all():
                     raise ArithmeticError("a result is not finite")
-        print(model, shape, flush=True)
-    small_training()
+        print(name, shape, flush=True)
 
 
 def small_training() -> None:
@@ -523,15 +527,18 @@ def small_training() -> None:
         print(name, "training", flush=True)
 
 
-def races() -> dict[str, str]:
-    """Return what the tools of compute-sanitizer say of :func:`small`, all of them at once."""
+def races(limit: float = 240) -> dict[str, str]:
+    """Return what the tools of compute-sanitizer say of :func:`small`, all of them at once.
+
+    The limit is in seconds.
+    """
     program = shutil.which("compute-sanitizer")
     if program is None:
         raise FileNotFoundError("compute-sanitizer is not here; it comes with CUDA")
 
-    def said_by(tool: str, limit: float = 240) -> str:
+    def said_by(tool: str, name: str) -> str:
         command = [program, "--tool", tool, "--error-exitcode", "9"]
-        command += [sys.executable, __file__, "small"]
+        command += [sys.executable, __file__, "small", "--of", name]
         begin = time.perf_counter()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
@@ -543,12 +550,13 @@ def races() -> dict[str, str]:
             found = f"exit code {done.returncode}: {words[-1]}"
             if done.returncode:
                 print(*words[-40:], sep="\n", flush=True)
-        print(f"{tool}, {time.perf_counter() - begin:.0f} s: {found}", flush=True)
+        print(f"{tool}, {name}, {time.perf_counter() - begin:.0f} s: {found}", flush=True)
         return found
 
-    tools = ("racecheck", "memcheck")
-    with ThreadPoolExecutor(len(tools)) as pool:
-        return dict(zip(tools, pool.map(said_by, tools), strict=True))
+    cases = [(tool, name) for tool in ("racecheck", "memcheck") for name in SMALL]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        said = pool.map(said_by, *zip(*cases, strict=True))
+        return {", ".join(case): found for case, found in zip(cases, said, strict=True)}
 
 
 def checks() -> dict[str, Any]:
@@ -571,13 +579,15 @@ def main() -> None:
         "races": races,
     }
     parser.add_argument("parts", nargs="*", choices=[*runs, "small", []], help="all by default")
+    parser.add_argument("--of", choices=SMALL, help="what to launch with the part `small`")
     parser.add_argument("--json", type=Path, help="add all figures to this file")
     given = parser.parse_args()
     reason = ENGINES["cuda"].unavailable()
     if reason is not None:
         sys.exit(f"the engine 'cuda' cannot run here: {reason}")
     if given.parts == ["small"]:
-        small()
+        for name in [given.of] if given.of else SMALL:
+            small(name)
         return
     import cupy
     import torch

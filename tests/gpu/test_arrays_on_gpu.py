@@ -74,7 +74,7 @@ def bytes_to_host(call: Callable[[], object], folder: Path) -> int:
     """Return how many bytes are copied from the GPU to the host while a function runs."""
     call()  # tables and kernels are made once
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profiler:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         call()
         torch.cuda.synchronize()
     trace = folder / "trace.json"
