@@ -450,6 +450,40 @@ def test_numbers_at_a_limit_can_only_return() -> None:
     assert value.grad.tolist() == [0, -1, 1, -1, 1, 0]
 
 
+def test_second_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its checks, and a training of a few iterations with its table."""
+    pytest.importorskip("torch")
+    import accuracy_trials as trials
+    import second_pass
+
+    for name in ("INTEGRATION_LIMITS", "SMALLEST_CONTRAST", "CONTRAST_FLOOR", "LEVEL_WEIGHTS"):
+        monkeypatch.setattr(trials, name, getattr(trials, name))
+    for name in ("HOLD_AT_LIMITS", "COMPILE", "evolve"):
+        monkeypatch.setattr(trials, name, getattr(trials, name))
+    monkeypatch.setattr(trials, "RANGES", dict(trials.RANGES))
+    second_pass.main(["check"])
+    assert "WRONG" not in capsys.readouterr().out
+    crops, output = tmp_path / "crops.npz", tmp_path / "out.json"
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 24, 24)).astype(np.uint8)
+    np.savez(crops, train=pixels)
+    options = "--variants 2 1+1 1+1/orders --size 16 --batch 1 --iterations 3 --first 2 --eager"
+    second_pass.main(["train", str(crops), str(output), *options.split()])
+    document = json.loads(output.read_text())
+    assert not document["failed"]
+    assert [run["iterations"] for run in document["runs"]] == [3, 3, 3]
+    assert [run["numbers"] - document["runs"][0]["numbers"] for run in document["runs"]] == [
+        0,
+        2,
+        2,
+    ]
+    assert all(len(run["held_out"]) == len(trials.LEVELS) for run in document["runs"])
+    capsys.readouterr()
+    second_pass.main(["table", str(output)])
+    assert "1+1/orders - 2, gain in dB" in capsys.readouterr().out
+
+
 # ---- polish of the deep model ----
 
 
