@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -482,53 +483,54 @@ def of_few_steps(process: Evolution, steps: int) -> Evolution:
     )
 
 
-SMALL: dict[str, tuple[tuple[int, ...], ...]] = {
-    **dict.fromkeys(("iad", "iad-plus", "iad-orders"), ((2, 1, 37, 70), (1, 2, 20, 35))),
-    "iad-plus-volume": ((1, 1, 5, 9, 34), (1, 2, 4, 5, 6)),
-    "training": (),
-}
-"""What :func:`small` launches, by name, and the shapes of its images and volumes."""
-
-
-def small(name: str) -> None:
+def small_model(model: str, dtype: str) -> None:
     """Launch all kernels of a model on small arrays, for a program that watches memory.
 
     The arrays are CuPy's, since PyTorch takes minutes to begin under such a program.
     """
-    if name == "training":
-        small_training()
-    for shape in SMALL[name]:
-        process = of_few_steps(evolution(name, SPACINGS[0] if len(shape) == 5 else None), 2)
+    volume = model.endswith("volume")
+    for shape in SMALL_VOLUMES if volume else SMALL_IMAGES:
+        process = of_few_steps(evolution(model, SPACINGS[0] if volume else None), 2)
         size = shape[-process.dimensions :]
         mask, levels = some_valid(size), np.linspace(0.6, 1.6, int(np.prod(size))).reshape(size)
         for settings in ({}, {"relative_noise": levels, "exact": True}, {"mask": mask}):
-            prepared = ENGINES["cuda"].prepare(process, **settings)
-            for dtype in (np.float32, np.float64):
-                found = prepared(picture(shape).astype(dtype))
-                if not np.isfinite(found).all():
-                    raise ArithmeticError("a result is not finite")
-        print(name, shape, flush=True)
+            found = ENGINES["cuda"].prepare(process, **settings)(picture(shape).astype(dtype))
+            if not np.isfinite(found).all():
+                raise ArithmeticError("a result is not finite")
 
 
-def small_training() -> None:
-    """Launch the kernels that carry tangents."""
+def small_training(name: str, tangents: int) -> None:
+    """Launch the kernels of a model that carry tangents."""
     from integrodiff.learning.cuda import CudaLineariser
 
     images = CleanImages(picture((2, 37, 70)).astype(np.float32), ("0", "1"), "benchmarks/gpu.py")
-    for name in ("iad", "iad-plus"):
-        model = cast(ExplicitModel, load_model(name))
-        parameterisation = Parameterisation(model, (SIGMA,), RECIPES[name].fixed)
-        vector = parameterisation.vector(model)
-        for tangents in (1, 2):
-            lineariser = CudaLineariser(parameterisation, images, tangents=tangents)
-            found = lineariser.linearise(vector, [(0, SIGMA), (1, SIGMA)])
-            if not np.isfinite(found.curvature).all():
-                raise ArithmeticError("a derivative is not finite")
-        print(name, "training", flush=True)
+    model = cast(ExplicitModel, load_model(name))
+    parameterisation = Parameterisation(model, (SIGMA,), RECIPES[name].fixed)
+    lineariser = CudaLineariser(parameterisation, images, tangents=tangents)
+    found = lineariser.linearise(parameterisation.vector(model), [(0, SIGMA), (1, SIGMA)])
+    if not np.isfinite(found.curvature).all():
+        raise ArithmeticError("a derivative is not finite")
+
+
+SMALL_IMAGES: tuple[tuple[int, ...], ...] = ((2, 1, 37, 70), (1, 2, 20, 35))
+SMALL_VOLUMES: tuple[tuple[int, ...], ...] = ((1, 1, 5, 9, 34), (1, 2, 4, 5, 6))
+SMALL: dict[str, Callable[[], None]] = {
+    **{
+        f"{model}, {dtype}": partial(small_model, model, dtype)
+        for model in ("iad", "iad-plus", "iad-orders", "iad-plus-volume")
+        for dtype in ("float32", "float64")
+    },
+    **{
+        f"training {model}, {tangents} at a time": partial(small_training, model, tangents)
+        for model in ("iad", "iad-plus")
+        for tangents in (1, 2)
+    },
+}
+"""What launches kernels on small arrays, by name; each is a program of its own in :func:`races`."""
 
 
 def races(limit: float = 240) -> dict[str, str]:
-    """Return what the tools of compute-sanitizer say of :func:`small`, all of them at once.
+    """Return what the tools of compute-sanitizer say of :data:`SMALL`, one on each processor.
 
     The limit is in seconds.
     """
@@ -554,7 +556,7 @@ def races(limit: float = 240) -> dict[str, str]:
         return found
 
     cases = [(tool, name) for tool in ("racecheck", "memcheck") for name in SMALL]
-    with ThreadPoolExecutor(len(cases)) as pool:
+    with ThreadPoolExecutor(min(len(cases), os.cpu_count() or 1)) as pool:
         said = pool.map(said_by, *zip(*cases, strict=True))
         return {", ".join(case): found for case, found in zip(cases, said, strict=True)}
 
@@ -587,7 +589,8 @@ def main() -> None:
         sys.exit(f"the engine 'cuda' cannot run here: {reason}")
     if given.parts == ["small"]:
         for name in [given.of] if given.of else SMALL:
-            small(name)
+            SMALL[name]()
+            print(name, flush=True)
         return
     import cupy
     import torch
