@@ -138,7 +138,7 @@ def denoise(
         :class:`integrodiff.UnknownDetector` the offset can be given. ``rician`` is the noise of
         magnitudes in MRI: ``sigma`` is its level in the real and the imaginary part, and the result
         is an unbiased estimate of the magnitude without noise.
-    engine : {"auto", "native", "numpy", "torch"}
+    engine : {"auto", "native", "numpy", "torch", "cuda"}
         Compute backend. ``auto`` takes the fastest that is available.
     as_float : bool
         Return the result of an integer image as floating point, neither rounded nor clipped.

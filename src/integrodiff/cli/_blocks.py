@@ -229,7 +229,7 @@ class _Runner:
     def run(
         self, function: Callable[[int], Any], numbers: Iterable[int], count: int
     ) -> Iterator[Any]:
-        """Give the results of a function for some numbers, so many of them, in any order."""
+        """Return the results of a function for ``count`` numbers, in any order."""
         if self.client is None:
             return map(function, numbers)
         from integrodiff.blocks.cluster import on_workers

@@ -36,7 +36,7 @@ AsVolume = Annotated[
     bool | None,
     typer.Option(
         "--volume/--slices",
-        help="Take the pages of a stack for the slices of a volume, or slices for single pages, as "
+        help="Treat the pages of a stack as the slices of a volume, or slices as single pages, as "
         "in `integrodiff denoise`. By default the file decides.",
         show_default=False,
     ),

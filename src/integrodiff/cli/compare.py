@@ -89,8 +89,8 @@ def compare(
     The difference is centred on mid-grey; black and white are four standard deviations away. If
     it shows the shapes of objects, structure was removed together with the noise. One square of
     every image is enlarged. With --at Z=80,Y=120,X=96, three orthogonal planes of volumes are drawn
-    through this point instead, in the proportions of the voxels; --volume takes the pages of a
-    stack for slices. Images are turned as their EXIF data say, and invalid pixels are greyed out.
+    through this point instead, in the proportions of the voxels; --volume treats the pages of a
+    stack as slices. Images are turned as their EXIF data say, and invalid pixels are greyed out.
     With --clean, the PSNR and SSIM of both images are printed, over valid pixels.
 
     For example:

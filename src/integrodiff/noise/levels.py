@@ -326,10 +326,10 @@ def without_texture(
     """Correct the levels of colour samples, and of luminance and differences, for texture.
 
     Texture is in the luminance, and hardly in colour differences. Interpolation and compression
-    take high frequencies from the differences, but what their spectrum goes on to at the frequency
-    zero is the noise that samples have independently of each other, and a third of its variance is
-    that of the luminance. More than that is texture, if it is not so much more that samples have
-    noise in common, as after removal of colour noise.
+    remove the high frequencies of the differences, but their spectrum extrapolated to the frequency
+    zero gives the noise that samples have independently of each other. The noise of the luminance
+    has a third of its variance. More than that is texture, unless it is so much more that samples
+    must have noise in common, as after removal of colour noise.
 
     Parameters
     ----------
@@ -370,9 +370,10 @@ def without_texture(
 
 
 def _limited(found: NoiseLevels, most: float, kept: float) -> NoiseLevels:
-    """Return the noise found, with at most this level at all scales, and partly as it was.
+    """Limit noise levels at all scales to ``most``; ``kept`` is the share that is left unchanged.
 
-    Where only the level of large scales is above, all of the rise from small scales is less.
+    If only the levels at large scales exceed the limit, the whole rise from small to large scales
+    is reduced.
     """
     least, largest = min(found.levels), max(found.levels)
     if largest <= most or kept == 1:
@@ -464,12 +465,12 @@ def _band(power: NDArray[np.float64], ends: tuple[float, float]) -> float:
 def _without_structure(measured: Measurement) -> NDArray[np.float64]:
     """Subtract the structure that is left in the flattest parts of an image.
 
-    It has most of its energy at the lowest frequencies, far more than noise whose spectrum goes on
-    as it does at the higher ones: the logarithm of a spectrum of noise is about linear in p + q.
-    What the lowest frequencies have in excess of that, times the typical spectrum of structure, is
-    subtracted from all. The rest shows again what noise has at the lowest. Where the flattest parts
-    do not differ more than noise does, and the spectrum rises from the highest frequencies on, they
-    have no structure.
+    The logarithm of a spectrum of noise is about linear in p + q, so the power of noise at the
+    lowest frequencies is extrapolated from higher ones. Structure has most of its energy at the
+    lowest frequencies: power beyond the extrapolated one is attributed to it. This excess, times
+    the typical spectrum of structure, is subtracted at all frequencies, and the extrapolation is
+    repeated with the rest. Flattest parts that do not differ more than noise does, and whose
+    spectrum rises from the highest frequencies on, have no structure.
     """
     power = measured.power
     rise = math.log(max(_band(power, _MIDDLE), _TINY) / max(_band(power, _TOP), _TINY)) / 2

@@ -278,9 +278,10 @@ class Glimpse:
         return replace(self, tiles=function(self.tiles), blocks=(function(on), function(off)))
 
     def mixed(self, weights: NDArray[np.float64]) -> Glimpse:
-        """Return one sample, the sum of all with these weights.
+        """Return one sample, the weighted sum of all samples.
 
-        Where one of them is clipped, a sum has less noise, and no grey value that tells it.
+        Tiles in which a sample is clipped are marked: the sum has less noise there, but no grey
+        value of the sum shows that it is clipped.
         """
         mixed = self.mapped(lambda values: _mixed(values, weights)[:, None])
         parts = np.flatnonzero(weights)
@@ -462,9 +463,10 @@ def _steepness(found: Measurement) -> float:
 
 @cache
 def clipped_normal() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean over deviation of normal noise that is clipped at zero, and its deviation.
+    """Return the ratio of mean to deviation of a clipped normal distribution, and the deviation.
 
-    The deviation, of noise of level one, grows with the first from a signal of -2 to one of 4.
+    Noise of level one is added to signals from -2 to 4 and clipped at zero. The deviation grows
+    with the ratio.
     """
     from scipy.special import ndtr
 

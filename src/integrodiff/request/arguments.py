@@ -1,4 +1,4 @@
-"""What a user asks for, and of what: arguments that are checked at once, and images."""
+"""The arguments of a request, which are checked at once, and the interface of an image."""
 
 from __future__ import annotations
 

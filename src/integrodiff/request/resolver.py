@@ -1,4 +1,4 @@
-"""The resolver: a request and an image become what is run."""
+"""The resolver: combine a request with an image, and determine what is computed."""
 
 from __future__ import annotations
 

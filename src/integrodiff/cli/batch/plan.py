@@ -52,7 +52,7 @@ class _Found:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name is none of a file, but a pattern such as ``scans/*.tif``."""
+    """Return whether a name is a pattern such as ``scans/*.tif``, and not that of a file."""
     return glob.has_magic(name) and not os.path.lexists(name)
 
 
