@@ -20,7 +20,7 @@ from integrodiff.blocks.grid import Block, blocks_within, halo
 from integrodiff.colour import Colour
 from integrodiff.containers import ImageLike, opened
 from integrodiff.engines import Engine, Process, get_engine, get_engine_for, get_gpu_engine
-from integrodiff.errors import EngineUnavailableError, VolumeModelWarning
+from integrodiff.errors import EngineUnavailableError, VolumeModelWarning, outside
 from integrodiff.install import install_hint
 from integrodiff.layout import Layout
 from integrodiff.models import MODEL_NAMES, VOLUME_MODELS, Model, load_model
@@ -392,7 +392,7 @@ class Denoiser:
                 f"the coordinates of {found.uneven} are not evenly spaced, and the spacing of the "
                 "volume is taken as equal; give spacing",
                 VolumeModelWarning,
-                stacklevel=2,
+                stacklevel=outside(),
             )
         array = source.array
         dtype = self.request.result_dtype(array.dtype)

@@ -223,8 +223,11 @@ def _denoised(
     """Build the graph for an image of the canonical layout."""
     count = len(layout.without_samples.shape)
     pixels = _SampledWindow(image)
-    large = LargeImage(layout=layout, dtype=image.dtype, window=pixels)
-    pixels.places = large.sample().places
+    known = None if valid is None else _SampledWindow(valid)
+    large = LargeImage(layout=layout, dtype=image.dtype, window=pixels, valid=known)
+    for windows in (pixels, known):
+        if windows is not None:
+            windows.places = large.sample().places
     resolved = resolved_for(denoiser, large)
     if has_invalid or valid is not None:
         why = ("mask",) if valid is not None else ("NaN or infinite",)
@@ -233,7 +236,7 @@ def _denoised(
         )
         resolved = replace(resolved, invalid=invalid)
     # The arrays themselves are in the graph, not in what tasks share.
-    bare = replace(large, window=_nothing)
+    bare = replace(large, window=_nothing, valid=None)
     work = BlockDenoiser(image=bare, denoiser=denoiser, resolved=resolved)
     space, least = work.space, block_size
     if least is None:

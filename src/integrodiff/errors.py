@@ -141,6 +141,11 @@ class StepSizeWarning(UserWarning):
 def outside() -> int:
     """Return the ``stacklevel`` with which a warning is shown at the caller of this package."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].split(".")[0] == "integrodiff":
+    while frame.f_back is not None and _is_own(frame.f_globals.get("__name__")):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def _is_own(module: object) -> bool:
+    """Whether a module is one of this package; code that is executed may have no name."""
+    return isinstance(module, str) and module.split(".")[0] == "integrodiff"

@@ -24,6 +24,10 @@ class GreyUnits(NamedTuple):
         """Whether the stored values are those of the user."""
         return self == GreyUnits()
 
+    def of(self, stored: float) -> float:
+        """Return a stored value in the unit of the user."""
+        return self.slope * stored + self.intercept
+
     @property
     def size(self) -> float:
         """Units of a difference of one stored grey level."""

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated_gpu import COMPILER, EmulatedGpu
+from hypothesis import given as for_all
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from selection import some
 
@@ -23,7 +25,7 @@ from integrodiff import EngineUnavailableError, load_model
 from integrodiff.engines import ENGINES, get_engine
 from integrodiff.engines.cuda import has_kernels
 from integrodiff.engines.cuda.blurs import short_kernels
-from integrodiff.engines.cuda.process import CudaProcess
+from integrodiff.engines.cuda.process import PIXELS_AT_ONCE, CudaProcess, images_at_once
 from integrodiff.engines.cuda.stages import StagedCudaProcess
 from integrodiff.stages import (
     Coupling,
@@ -328,6 +330,28 @@ def test_volumes(more: dict[str, Any], shape: tuple[int, ...], gpu: EmulatedGpu)
     found = run(CudaProcess(process, exact=True, relative_noise=levels), given, gpu)
     expected = reference(given, process, relative_noise=levels)
     assert found == pytest.approx(expected, abs=1e-10)
+
+
+@for_all(batch=st.integers(0, 200_000), pixels=st.integers(1, 2**25), planes=st.integers(1, 4000))
+def test_parts_of_a_batch_fit(batch: int, pixels: int, planes: int) -> None:
+    """Into memory, and into the last axis of a grid, whose limit the emulated GPU checks, too."""
+    found = images_at_once(batch, pixels * planes, planes)
+    if batch == 0:
+        assert found == 0
+        return
+    assert 1 <= found <= batch
+    if found > 1:
+        assert found * pixels * planes <= PIXELS_AT_ONCE
+        assert found * max(3, planes) < 2**16
+    parts = -(-batch // found)
+    assert parts == 1 or (parts - 1) * found < batch  # no part is empty
+
+
+@pytest.mark.long
+def test_very_many_tiny_images(gpu: EmulatedGpu) -> None:
+    given, process = image(22_000, 1, 2, 3), CudaProcess(CASES["integration"])
+    found = run(process, given, gpu)
+    assert np.array_equal(found[-3:], run(process, given[-3:], gpu))
 
 
 def test_batches_in_parts_and_steps_in_parts(

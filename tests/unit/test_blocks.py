@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from integrodiff import Denoiser, Step, denoise, load_model
+from integrodiff import Denoiser, Step, denoise, estimate_sigma, load_model
 from integrodiff.arrays import array_image
 from integrodiff.blocks.cluster import MOST_TASKS, items_per_task, runs
 from integrodiff.blocks.grid import TOLERANCE, block_at, blocks_within, halo
@@ -25,6 +25,7 @@ from integrodiff.blocks.sample import LargeImage
 from integrodiff.engines import ENGINES
 from integrodiff.engines.native import NativeProcess, NativeVolumeProcess
 from integrodiff.layout import Layout
+from integrodiff.request import InvalidPixels
 
 NATIVE = ENGINES["native"]
 needs_native = pytest.mark.skipif(
@@ -260,6 +261,67 @@ def test_units_spend_the_least_on_halos() -> None:
     assert work.bytes_of((512, 512, 512)) < planned((2048, 2048, 2048)).bytes_of((512, 512, 512))
     thin = planned((40, 4096, 4096))
     assert unit_size(thin, (8, 256, 256), lambda _: True, 1) == (64, 1024, 2048)
+
+
+class _Windows:
+    """Windows of an array, as those of a file, which notes what it was asked for."""
+
+    def __init__(self, pixels: NDArray[Any]) -> None:
+        self.pixels = pixels
+        self.places: list[Any] = []
+
+    def __call__(self, place: tuple[slice, ...]) -> NDArray[Any]:
+        self.places.append(place)
+        return self.pixels[place]
+
+
+def large_image(pixels: NDArray[Any], axes: str = "YX") -> LargeImage:
+    layout = Layout(axes, pixels.shape)
+    return LargeImage(layout=layout, dtype=pixels.dtype, window=_Windows(pixels))
+
+
+@pytest.mark.parametrize(("axes", "planes"), [("YX", 1), ("TYX", 3), ("TYX", 100), ("CYX", 2)])
+def test_noise_is_measured_in_nine_windows(
+    axes: str, planes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a blank window, such as the glass of a slide, does not say that there is none."""
+    monkeypatch.setattr("integrodiff.blocks.sample.SIDE", 48)
+    rng = np.random.default_rng(0)
+    image = rng.normal(100, 20, (planes, 160, 160)).astype(np.float32)
+    image[..., :72, :72] = 3  # holds the first window, and nothing of the others
+    image = image[0] if axes == "YX" else image
+    large = large_image(image, axes)
+    found = resolved_for(Denoiser(axes=axes), large)
+    count = large.layout.channels
+    assert len(cast("_Windows", large.window).places) == 9 * count
+    assert len(found.channels) == count
+    seen = [image[place].reshape(48, 48) for place in large.sample().places]
+    assert np.ptp(seen[0]) == 0
+    for number, channel in enumerate(found.channels):
+        levels = [estimate_sigma(window) for window in seen[9 * number : 9 * number + 9]]
+        assert levels[0] == 0
+        assert channel.sigmas == np.median(levels[1:])
+        assert 17 < channel.sigmas < 23
+
+
+def test_maps_for_blocks_are_finite() -> None:
+    """As those for whole images, and where pixels may be invalid, at the valid ones."""
+    levels = np.full((60, 40), 5.0)
+    levels[50, 7] = np.nan
+    denoiser = Denoiser(levels, data_range=255)
+    with pytest.raises(ValueError, match="must be finite and nonnegative"):
+        resolved_for(denoiser, large_image(np.full((60, 40), 100, np.uint8)))
+    pixels = np.full((60, 40), 100, np.float32)
+    image = large_image(pixels)
+    work = BlockDenoiser(image=image, denoiser=denoiser, resolved=resolved_for(denoiser, image))
+    assert work.denoised((slice(0, 8), slice(0, 40)), (8, 40)).shape == (8, 40)
+    with pytest.raises(ValueError, match="must be finite at valid pixels"):
+        work.denoised((slice(48, 60), slice(0, 40)))
+    pixels[50, 7] = np.nan
+    invalid = InvalidPixels(counts=(1,), plane_size=2400, reasons=("NaN",))
+    work = replace(work, resolved=replace(work.resolved, invalid=invalid))
+    found = work.denoised((slice(48, 60), slice(0, 40)))
+    assert np.isnan(found).sum() == 1
 
 
 @pytest.mark.parametrize("size", [512, 300, 256, 130, 64])

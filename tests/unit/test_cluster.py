@@ -97,6 +97,21 @@ def test_errors_arrive(client: Any) -> None:
     assert sorted(on_workers(client, failing, [1, 2])) == [1, 2]
 
 
+def late_failure(number: int) -> int:
+    if number == 3:
+        time.sleep(0.5)
+    return failing(number)
+
+
+def test_results_that_are_fetched_with_an_error_arrive(client: Any) -> None:
+    results = on_workers(client, late_failure, range(6))
+    found = [next(results)]
+    time.sleep(2)  # all others end meanwhile
+    with pytest.raises(ValueError, match="number three"):
+        found.extend(results)
+    assert sorted(found) == [0, 1, 2, 4, 5]
+
+
 def test_a_killed_worker_costs_only_its_own_tasks(client: Any, tmp_path: Path) -> None:
     results = []
     for number in on_workers(client, _Slow(tmp_path), range(16)):

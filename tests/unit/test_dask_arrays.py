@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from integrodiff import PoissonGaussian, denoise
+from integrodiff import PoissonGaussian, denoise, load_model
+from integrodiff.arrays import array_image
 from integrodiff.blocks.grid import TOLERANCE
 from integrodiff.engines import ENGINES
+from integrodiff.request import Request, resolve
 
 da = pytest.importorskip("dask.array")
 import integrodiff.dask as lazily  # noqa: E402
@@ -81,6 +83,27 @@ def test_masks_maps_and_photons_in_blocks() -> None:
     whole = denoise(hidden, 20, model="iad-fast", threads=1, **GIVEN)
     np.testing.assert_array_equal(np.isnan(found), ~mask)
     assert np.nanmax(np.abs(found - whole)) < TOLERANCE
+
+
+def test_masked_pixels_do_not_count_in_estimates() -> None:
+    image = scene(128, 96, sigma=10.0)
+    mask = np.ones(image.shape, np.bool_)
+    mask[:, 48:] = False
+    image[:, 48:] = 4 * image[:, ::-1][:, 48:]
+    whole = resolve(Request(model=load_model("iad-plus")), array_image(image, mask=mask))
+    chunks = da.from_array(image, chunks=(50, 40))
+    about = lazily.record(lazily.denoise(chunks, mask=mask))
+    assert about["noise"] == whole.noise
+    assert about["data_range"] == pytest.approx([whole.channels[0].data_range])
+    assert lazily.record(lazily.denoise(chunks))["noise"] != whole.noise
+
+
+def test_a_mask_is_not_computed_if_nothing_is_estimated() -> None:
+    def refuse(block: Any) -> Any:
+        raise AssertionError("this is computed")
+
+    mask = da.ones((40, 40), bool, chunks=20).map_blocks(refuse, dtype=bool, meta=np.ones((0, 0)))
+    lazily.denoise(da.zeros((40, 40), chunks=20), 20, mask=mask, **GIVEN)
 
 
 @pytest.mark.slow

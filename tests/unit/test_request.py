@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import timeit
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from selection import some
 
 from integrodiff import (
@@ -24,6 +27,7 @@ from integrodiff import (
 )
 from integrodiff.arrays import array_image
 from integrodiff.request import Request, ResolvedRequest, resolve
+from integrodiff.units import GreyUnits
 
 
 def scene(level: float, gain: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
@@ -153,6 +157,56 @@ def test_blank_frames_do_not_count_in_an_estimate() -> None:
 def test_a_map_belongs_to_rows_and_columns() -> None:
     with pytest.raises(ValueError, match="needs an image with Y before X, got the axes XY"):
         denoise(np.zeros((6, 6)), np.ones((6, 6)), axes="XY", data_range=255)
+
+
+@pytest.mark.parametrize("blank", [0, 5])
+def test_maps_of_the_wrong_size_are_refused(blank: float) -> None:
+    image = scene(10)
+    image[3, 4] = np.nan
+    for found in (image, scene(10)):
+        with pytest.raises(ValueError, match=r"map of noise levels has the shape \(5, 5\)"):
+            denoise(found, np.full((5, 5), blank), data_range=255)
+
+
+def test_warnings_are_in_the_unit_of_the_user() -> None:
+    """A file may store grey values of another unit."""
+    units = GreyUnits(slope=0.01, intercept=-2.0)
+
+    def warned(image: NDArray[Any], **arguments: Any) -> str:
+        source = replace(array_image(image), units=units)
+        with pytest.warns(NoiseLevelWarning) as caught:
+            resolve(Request(model=load_model("iad-plus"), **arguments), source)
+        return str(caught[0].message)
+
+    rng = np.random.default_rng(0)
+    texture = 60 * gaussian_filter(rng.normal(0, 5, (96, 96)), 4) + rng.normal(0, 2, (96, 96))
+    assert "the data range is 1: check" in warned(scene(10), sigma=3.0, data_range=1)
+    doubtful = warned(texture)
+    level = float(doubtful.split("noise level, ")[1].split(",")[0])
+    assert 0.01 < level < 0.4
+    assert "values down to -1.5, " in warned(np.full((32, 32), 50.0), noise="rician", sigma=1.0)
+    detector = PoissonGaussian(gain=0.5, offset=70.0, readout=1.0)
+    counts = warned(np.full((32, 32), 50.0), noise=detector)
+    assert (
+        "a detector with gain 0.5: grey values down to -1.5 are far below its offset, 70" in counts
+    )
+
+
+def test_code_without_a_module_is_warned() -> None:
+    """As in ``timeit``, or in programs that hold an interpreter."""
+    names = {"denoise": denoise, "image": scene(10)}
+    with pytest.warns(NoiseLevelWarning) as caught:
+        timeit.timeit("denoise(image, 0.5, data_range=255)", number=1, globals=names)
+    assert caught[0].filename == "<timeit-src>"
+
+
+def test_levels_of_four_channels_are_not_those_of_four_samples() -> None:
+    image = np.random.default_rng(0).normal(100, 10, (4, 12, 12, 4))
+    result = denoise(image, [10.0, 10.0, 10.0, 10.0], axes="CYXS", data_range=255)
+    np.testing.assert_array_equal(result[..., 3], image[..., 3])
+    assert (result[..., :3] != image[..., :3]).any()
+    one = denoise(image[0], [10.0, 10.0, 10.0, 10.0], axes="YXS", data_range=255)
+    assert (one[..., 3] != image[0, ..., 3]).any()
 
 
 @pytest.mark.parametrize(

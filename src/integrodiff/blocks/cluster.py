@@ -105,11 +105,15 @@ class OnWorkers(Generic[Item, Result]):
         for ended in running.batches():
             while ended:
                 some, ended = ended[:_GATHERED], ended[_GATHERED:]
-                found = self._client.gather(some)
-                running.update(submit(len(some)))
+                failed = [one for one in some if one.status != "finished"]
+                found = self._client.gather([one for one in some if one.status == "finished"])
+                if not failed:
+                    running.update(submit(len(some)))
                 del some
                 for results in found:
                     yield from results
+                # What was fetched together with an error is not lost.
+                self._client.gather(failed)
 
     def close(self) -> None:
         """Remove the function from the workers."""

@@ -15,8 +15,9 @@ from integrodiff.blocks.grid import ALIGNMENT, Region, block_at, halo, regions
 from integrodiff.blocks.memory import in_words
 from integrodiff.blocks.sample import LargeImage
 from integrodiff.engines import get_engine_for
+from integrodiff.noise.maps import noise_map
 from integrodiff.pipeline import Pipeline, region_bytes
-from integrodiff.request import ResolvedRequest, computing_dtype, resolve
+from integrodiff.request import ResolvedRequest, computing_dtype, levels_array, resolve
 from integrodiff.stages import Evolution, stable_on_masks
 from integrodiff.validity import Mask
 
@@ -207,10 +208,21 @@ class BlockDenoiser:
             mask = None
             if masks is not None and self._pipeline.has_invalid(number):
                 mask = masks[place]
+            self._check_levels(region, mask)
             denoised = self._pipeline.denoised_region(
                 moved[place], mask, self.resolved.layout.channel_of(number), region
             )
             target[place] = denoised[inner_space]
+
+    def _check_levels(self, region: Region, mask: Mask | None) -> None:
+        """Refuse a map of noise levels with one that is not finite at a valid pixel."""
+        request = self.resolved.request
+        if request.map is None:
+            return
+        levels = np.asarray(request.sigma)
+        lost = ~np.isfinite(levels[tuple(region.around)[-levels.ndim :]])
+        if (lost if mask is None else lost & mask).any():
+            raise ValueError("a map of noise levels must be finite at valid pixels")
 
     def _space_last(self, pixels: NDArray[Any]) -> NDArray[Any]:
         """Return a view with the axes of :attr:`space` last, but for samples."""
@@ -228,7 +240,7 @@ class BlockDenoiser:
 
     def _masks(self, pixels: NDArray[Any], around: Index) -> NDArray[np.bool_] | None:
         """Return the mask with the axes of space last; None if the image has no invalid pixels."""
-        mask = self.image.mask(pixels, around) if self._may_exclude else None
+        mask = self.image.mask(pixels, around) if self.image.may_exclude else None
         if self.resolved.invalid is None:
             if mask is not None:
                 raise ValueError(
@@ -239,11 +251,6 @@ class BlockDenoiser:
         if mask is None:
             mask = np.ones(pixels.shape[: len(self.shape)], np.bool_)
         return self._space_last(mask)
-
-    @property
-    def _may_exclude(self) -> bool:
-        image = self.image
-        return image.valid is not None or image.validity.may_exclude(image.dtype)
 
     def mask_of(self, unit: Index) -> Mask | None:
         """Return the valid pixels of a part of the image; None if all are."""
@@ -264,4 +271,6 @@ def resolved_for(denoiser: Denoiser, image: LargeImage) -> ResolvedRequest:
             "a map of noise levels is not estimated for images in blocks; give the map itself, "
             "or a noise level"
         )
+    if request.map is not None and not image.may_exclude:
+        noise_map(levels_array(request.sigma))  # refuses levels that are not finite
     return resolve(request, image, image.sample())

@@ -61,6 +61,11 @@ class LargeImage:
     units: GreyUnits = field(default_factory=GreyUnits)
     valid: Window | None = None
 
+    @property
+    def may_exclude(self) -> bool:
+        """Whether there may be invalid pixels."""
+        return self.valid is not None or self.validity.may_exclude(self.dtype)
+
     def planes(self) -> Iterator[NDArray[Any]]:
         """Refuse to read whole planes."""
         raise TypeError("the planes of a large image are not read as a whole; take a sample of it")
@@ -139,7 +144,11 @@ class Sample:
         masks = []
         for of_planes in self.image.validity.masks:
             masks.append([of_planes[self._plane(place)][place[-2:]] for place in self.places])
-        return replace(self.image.validity, masks=tuple(masks))
+        found, valid = replace(self.image.validity, masks=tuple(masks)), self.image.valid
+        if valid is None:
+            return found
+        size = self.layout.size
+        return found.with_mask([valid(place).reshape(size) for place in self.places], "mask")
 
     @property
     def distances(self) -> Mapping[str, float]:

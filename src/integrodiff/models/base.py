@@ -16,7 +16,7 @@ from integrodiff._checks import (
     one_of,
     positive_number,
 )
-from integrodiff.errors import StepSizeWarning
+from integrodiff.errors import StepSizeWarning, outside
 from integrodiff.models.description import Described, Json, parameter, setting
 from integrodiff.models.limits import (
     arithmetic_at,
@@ -152,7 +152,7 @@ class Model(ABC):
                 f"the largest stable one at noise level {sigma:g}, tau = {bound:.6g}, which is "
                 "taken instead; for the same diffusion time take a smaller tau and more steps",
                 StepSizeWarning,
-                stacklevel=2,
+                stacklevel=outside(),
             )
         evolution = replace(evolution, tau=bound)
         require_moderate_step(evolution, sigma)

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 from integrodiff._checks import finite_number
 from integrodiff.arrays import ArrayImage, array_image, opened_image
 from integrodiff.containers import ImageLike, opened
-from integrodiff.errors import NoiseLevelWarning
+from integrodiff.errors import NoiseLevelWarning, outside
 from integrodiff.namespaces import (
     Array,
     in_dtype_of,
@@ -155,7 +155,7 @@ def estimate_sigma(
             f"the noise level varies over the image, about from {low:.3g} to {high:.3g}, and "
             f"{sigma:.3g} is its root mean square; denoise takes a map of it if sigma is not given",
             NoiseLevelWarning,
-            stacklevel=2,
+            stacklevel=outside(),
         )
     if "C" in layout.axes:
         return sigmas if layout.has_samples else sigmas[:, 0]

@@ -14,6 +14,7 @@ from integrodiff.request.arguments import (
     Source,
     checked_spacing,
     computing_dtype,
+    levels_array,
 )
 from integrodiff.request.resolved import InvalidPixels, Level, ResolvedChannel, ResolvedRequest
 from integrodiff.request.resolver import resolve
@@ -33,6 +34,7 @@ __all__ = [
     "Volume",
     "checked_spacing",
     "computing_dtype",
+    "levels_array",
     "resolve",
     "volume_of",
 ]

@@ -214,7 +214,8 @@ class Request:
     def has_alpha(self, layout: Layout) -> bool:
         """Whether the last sample of an image is transparency, and not to be denoised."""
         levels = np.shape(self.sigma) if self.sigma is not None else ()  # type: ignore[arg-type]
-        return self.colour in ("auto", "opponent") and layout.samples == 4 and levels != (4,)
+        of_each_sample = levels == (4,) and "C" not in layout.axes
+        return self.colour in ("auto", "opponent") and layout.samples == 4 and not of_each_sample
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result for an image of the given dtype."""

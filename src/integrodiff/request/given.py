@@ -47,21 +47,21 @@ def _given_sigmas(
     return np.array(sequence_of_numbers("sigma", sigma, samples))
 
 
-def check_map(found: NoiseMap | None, layout: Layout) -> None:
+def check_map(request: Request, layout: Layout) -> None:
     """Refuse a map of noise levels whose size differs from that of the image."""
-    if found is None or found.relative is None:
+    if request.map is None:
         return
     if layout.axes.index("X") < layout.axes.index("Y"):
         raise ValueError(
             f"a map of noise levels needs an image with Y before X, got the axes {layout.axes}; "
             "transpose both"
         )
-    shape = tuple(found.relative.shape)
+    shape = tuple(np.shape(request.sigma))  # type: ignore[arg-type]
     if shape == layout.size:
         return
     height, width = layout.size
     slices = f"{layout.slices} slices, " if layout.is_volume else ""
-    if layout.is_volume and found.relative.ndim == 3:
+    if layout.is_volume and len(shape) == 3:
         if layout.axes.index("Y") < layout.axes.index("Z"):
             raise ValueError(
                 "a map of noise levels needs a volume with Z before Y and X, got the axes "

@@ -197,7 +197,8 @@ class ResolvedRequest:
     Attributes
     ----------
     request : Request
-        The original request.
+        The request in the unit of the stored values, with the map of the noise if one was
+        estimated.
     layout : Layout
         Axes of the image.
     dtype : dtype

@@ -47,16 +47,17 @@ def resolve(request: Request, source: Source, sample: Source | None = None) -> R
         slices are thick.
     """
     layout, request = source.layout, request.stored(source.units)
-    check_map(request.map, layout)
+    check_map(request, layout)
     volume = checked_volume(request, source)
     if request.noise == "rician" and layout.samples > 1:
         raise ValueError(
             "Rician noise is that of magnitudes, one value at each pixel; this image has "
             f"{layout.samples} samples"
         )
-    zero = -source.units.intercept / source.units.slope
+    seen = layout if sample is None else sample.layout
+    planes = seen.plane_count // seen.channels
     surveys = [
-        Survey(request, source.dtype, layout, number, volume, zero, sampled=sample is not None)
+        Survey(request, source, number, volume, planes, sampled=sample is not None)
         for number in range(layout.channels)
     ]
     if sample is None:
@@ -73,8 +74,9 @@ def resolve(request: Request, source: Source, sample: Source | None = None) -> R
     warn_of_void_planes(invalid)
     for number, channel in enumerate(channels):
         which = f" of channel {number + 1}" if len(channels) > 1 else ""
-        warn_outside_training(request, channel, which)
-        warn_of_doubt(channel, which)
+        reported = channel.in_units(source.units)
+        warn_outside_training(request, reported, which)
+        warn_of_doubt(reported, which)
         warn_of_variation(varying[number], source.units.size, which)
     return ResolvedRequest(
         request=request,

@@ -36,7 +36,7 @@ from integrodiff.noise.variation import (
     map_of_tiles,
     typical_local_levels,
 )
-from integrodiff.request.arguments import Request, computing_dtype, kept, levels_array
+from integrodiff.request.arguments import Request, Source, computing_dtype, kept, levels_array
 from integrodiff.request.given import given_noise, known_detector
 from integrodiff.request.measured import Seen, rician_level, view_of
 from integrodiff.request.resolved import ResolvedChannel
@@ -49,20 +49,37 @@ _DEPENDENT = 1.2
 
 
 class Survey:
-    """Collects from the planes of one channel what the request leaves open."""
+    """Collects from the planes of one channel what the request leaves open.
+
+    Parameters
+    ----------
+    request : Request
+        In the unit of the stored values.
+    source : Source
+        The image; its planes are not read here.
+    number : int
+        Index of the channel.
+    volume : Volume, optional
+        Geometry, if the channel is a volume.
+    planes : int
+        Number of planes of the channel that will be looked at: its own, or the windows of a sample.
+    sampled : bool
+        Whether these are windows of a sample.
+    """
 
     def __init__(
         self,
         request: Request,
-        dtype: np.dtype[Any],
-        layout: Layout,
+        source: Source,
         number: int,
         volume: Volume | None,
-        zero: float,
+        planes: int,
         *,
         sampled: bool = False,
     ) -> None:
-        self._request, self._dtype, self._volume, self._zero = request, dtype, volume, zero
+        layout, self._units = source.layout, source.units
+        self._request, self._dtype, self._volume = request, source.dtype, volume
+        self._zero = -source.units.intercept / source.units.slope
         self._sampled = sampled
         self._is_rician = request.noise == "rician"
         self._colour = request.colour
@@ -87,7 +104,7 @@ class Survey:
         self._mask: Mask | None = None
         self._union: Mask | None = None
         self._has_whole_planes = False
-        self._chosen = ChosenPlanes(layout.plane_count // layout.channels)
+        self._chosen = ChosenPlanes(planes)
         # The sample of a large image does not show it as a whole, nor do slices a volume.
         self._locates = (
             request.estimates and request.noise == "gaussian" and volume is None and not sampled
@@ -247,7 +264,7 @@ class Survey:
 
     def _rice(self, given: tuple[NoiseLevels, ...] | None) -> Rician:
         """Return Rician noise, given or estimated; measure the planes that were kept."""
-        warn_of_negative_magnitudes(self._zero, self._extremes)
+        warn_of_negative_magnitudes(self._extremes, self._units)
         if given is None:
             found = [rician_level(plane, mask, self._zero) for plane, mask in self._kept]
             sigma = float(np.median(found))
@@ -338,7 +355,7 @@ class Survey:
     def _look_again(self, photons: PoissonGaussian) -> None:
         """Compare the detector with the values, and measure the planes that were kept."""
         extremes = np.concatenate(self._extremes or [np.zeros(1, self._dtype)])
-        warn_of_impossible_counts(photons, extremes)
+        warn_of_impossible_counts(photons, extremes, self._units)
         if self._request.data_range is None:
             for plane, mask in self._kept:
                 self._measure(plane, mask, photons)

@@ -12,6 +12,7 @@ from integrodiff.errors import NoiseLevelWarning, NoValidPixelsWarning, outside
 from integrodiff.noise.photons import PoissonGaussian
 from integrodiff.request.arguments import Request
 from integrodiff.request.resolved import InvalidPixels, ResolvedChannel
+from integrodiff.units import GreyUnits
 
 
 def warn_of_void_planes(invalid: InvalidPixels | None) -> None:
@@ -33,9 +34,12 @@ def warn_of_void_planes(invalid: InvalidPixels | None) -> None:
     )
 
 
-def warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any]) -> None:
-    """Warn of grey values that the detector cannot have produced."""
-    lowest, highest = float(extremes.min()), float(extremes.max())
+def warn_of_impossible_counts(
+    photons: PoissonGaussian, extremes: NDArray[Any], units: GreyUnits
+) -> None:
+    """Warn of stored values that the detector cannot have produced, in the unit of the user."""
+    photons = photons.in_units(*units)
+    lowest, highest = (units.of(float(value)) for value in (extremes.min(), extremes.max()))
     below = photons.offset - lowest
     few = extremes.dtype.kind == "f" and highest - photons.offset <= photons.gain
     if below > 6 * max(photons.readout, photons.gain):
@@ -52,12 +56,14 @@ def warn_of_impossible_counts(photons: PoissonGaussian, extremes: NDArray[Any]) 
     )
 
 
-def warn_of_negative_magnitudes(zero: float, extremes: list[NDArray[Any]]) -> None:
-    """Warn of grey values that are no magnitudes."""
+def warn_of_negative_magnitudes(extremes: list[NDArray[Any]], units: GreyUnits) -> None:
+    """Warn of stored values that are no magnitudes, in the unit of the user."""
+    zero = -units.intercept / units.slope
     lowest = min((float(ends.min()) for ends in extremes), default=zero)
     if lowest < zero:
+        least = units.of(lowest)
         warnings.warn(
-            f"Rician noise is that of magnitudes, and this image has values down to {lowest:g}, "
+            f"Rician noise is that of magnitudes, and this image has values down to {least:g}, "
             "which count as zero; use Gaussian noise if they are none",
             NoiseLevelWarning,
             stacklevel=outside(),
@@ -65,7 +71,10 @@ def warn_of_negative_magnitudes(zero: float, extremes: list[NDArray[Any]]) -> No
 
 
 def warn_outside_training(request: Request, channel: ResolvedChannel, which: str) -> None:
-    """Warn if the given data range puts the noise level far outside the range of the training."""
+    """Warn if the given data range puts the noise level far outside the range of the training.
+
+    The channel is in the unit of the user.
+    """
     levels = request.model.noise_levels
     if not levels or not channel.levels or request.data_range is None:
         return
@@ -82,7 +91,10 @@ def warn_outside_training(request: Request, channel: ResolvedChannel, which: str
 
 
 def warn_of_doubt(channel: ResolvedChannel, which: str) -> None:
-    """Warn if the noise was estimated from an image that does not show it."""
+    """Warn if the noise was estimated from an image that does not show it.
+
+    The channel is in the unit of the user.
+    """
     if not any(levels.doubtful for levels in channel.noise):
         return
     warnings.warn(

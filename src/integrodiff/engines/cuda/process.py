@@ -22,6 +22,9 @@ from integrodiff.stages._arrays import Array, namespace, plain
 PIXELS_AT_ONCE = 2**23
 """Most pixels of a batch that take their steps together; working memory is for these alone."""
 
+_LARGEST_GRID, _ENTRIES = 2**16 - 1, 3
+"""Blocks of a grid along its last axis, at most; entries of a structure tensor of images."""
+
 _STEPS: dict[tuple[int, bool], type[Step]] = {
     (2, False): ImageStep,
     (2, True): MaskedImageStep,
@@ -126,7 +129,7 @@ class CudaState(State):
         if relative_noise is not None:
             self._local = sensitivity(_in_double(relative_noise, self._one[1:]))
         self._compiled: dict[tuple[int, int], list[Callable[[], None]]] = {}
-        self._at_once = images_at_once(batch, math.prod(self._one))
+        self._at_once = images_at_once(batch, math.prod(self._one), math.prod(self._one[:-2]))
 
     def image(self) -> Array:
         """Return a copy of the image as it is now, where it was given."""
@@ -172,10 +175,22 @@ class CudaState(State):
         return found
 
 
-def images_at_once(batch: int, pixels: int) -> int:
-    """Return how many images of a batch take their steps together, in parts of about one size."""
-    parts = -(-batch * pixels // PIXELS_AT_ONCE)
-    return -(-batch // max(1, min(parts, batch)))
+def images_at_once(batch: int, pixels: int, planes: int) -> int:
+    """Return how many images of a batch take their steps together, in parts of about one size.
+
+    Parameters
+    ----------
+    batch : int
+        Number of images.
+    pixels : int
+        Number of values of an image.
+    planes : int
+        Number of its rows times columns: channels, times slices in volumes.
+    """
+    # Along the last axis of a grid are the planes of all images, or the entries of their tensors.
+    most = min(PIXELS_AT_ONCE // max(1, pixels), _LARGEST_GRID // max(_ENTRIES, planes + 1))
+    parts = max(1, -(-batch // max(1, most)))
+    return -(-batch // parts)
 
 
 def _in_double(levels: Array, size: tuple[int, ...]) -> Array:
