@@ -179,8 +179,9 @@ class ExactRun final : public Run<Real> {
         else
             add_structure(term, coupling);
         if (!term.integration.empty()) integrate(term, coupling);
-        // Closed gates.
-        if (pixel_distances_) set_unknown(term, coupling, Real(1e30), Real(0));
+        // Closed gates, even for the largest contrast of a model, 1e15; and still finite where the
+        // smallest relative noise level, 1e-3, multiplies them by a million.
+        if (pixel_distances_) set_unknown(term, coupling, Real(1e32), Real(0));
     }
 
     void integrate(const Term &term, Real *coupling) {

@@ -705,6 +705,12 @@ class Tile {
             const bool two = row + 1 < s_.height;
             if (i < n_->coarsest) total_to(i + 1, row + two + f_.fine[i + 1].radius);
             flow_to(row + two);
+            // Without any fine flow nobody has written the rows of the finest scale.
+            for (Index c = 0; i == n_->coarsest && !n_->flows[i] && c < s_.channels; ++c)
+                for (int k = 0; k <= two; ++k) {
+                    Real *const sum = total_[at(i, c)].row(row + k);
+                    std::fill(sum, sum + width_, Real(0));
+                }
             for (Index c = 0; i < n_->coarsest && c < s_.channels; ++c) {
                 smooth_rows([&](Index r) { return total_[at(i + 1, c)].row(reflect(r, s_.height)); },
                             row, width_, f_.fine[i + 1], by_reflection<Real>(width_), blur_,

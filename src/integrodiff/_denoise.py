@@ -501,12 +501,12 @@ class Denoiser:
         return replace(self.request, model=_shipped(VOLUME_MODELS[self._model_name]))
 
     def engine_for(self, resolved: ResolvedRequest) -> str:
-        """Return the name of the engine of an image; not every engine takes every volume."""
+        """Return the name of the engine; not every engine takes every volume or mask."""
         levels = [level for channel in resolved.channels for level in channel.levels]
-        if resolved.volume is None or not levels:
+        masked = resolved.invalid is not None
+        if (resolved.volume is None and not masked) or not levels:
             return self.engine
         evolution = levels[0].evolution(resolved.request.model)
-        masked = resolved.invalid is not None
         return get_engine_for(self.asked_for, evolution, masked=masked).name
 
     def _model_for(self, level: Level) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 import integrodiff
 from integrodiff.engines import ENGINES
 from integrodiff.engines.native import NativeProcess
-from integrodiff.errors import EngineUnavailableError
+from integrodiff.errors import EngineUnavailableError, SlowEngineWarning
 from integrodiff.stages import (
     Coupling,
     CouplingKind,
@@ -341,3 +342,46 @@ def test_mean_and_norm_over_valid_pixels(
     before = image[:, mask]
     assert found.mean() == pytest.approx(before.mean(), abs=1e-6)
     assert np.linalg.norm(found) <= np.linalg.norm(before) * (1 + 1e-9)
+
+
+def test_auto_takes_an_engine_that_knows_the_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("integrodiff.engines._gpu_engines", lambda: iter(()))
+    model = integrodiff.PeronaMalik(tau=0.1, contrast=5.0, discretisation="nonnegativity")
+    image, mask = noisy((20, 24)), np.ones((20, 24), np.bool_)
+    mask[2, 2] = False
+    expected = integrodiff.denoise(image, 20, model=model, mask=mask, engine="numpy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SlowEngineWarning)
+        found = integrodiff.denoise(image, 20, model=model, mask=mask)
+    np.testing.assert_array_equal(found, expected)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("quiet", [None, 1e-3])
+def test_holes_are_closed_for_the_largest_contrast(dtype: Any, quiet: float | None) -> None:
+    image, mask = noisy((20, 24)).astype(dtype)[None], np.ones((20, 24), np.bool_)
+    mask[8:12, 9:15] = False
+    levels = None if quiet is None else np.where(np.arange(24) < 12, quiet, 1.0) * np.ones((20, 1))
+    for model in (
+        integrodiff.PeronaMalik(tau=0.2, contrast=1e15),
+        integrodiff.EED(tau=0.2, contrast=1e15, scale=1.0),
+    ):
+        process = model.evolution(25.0)
+        found, expected = (
+            ENGINES[name].evolve(image, process, mask=mask, relative_noise=levels)
+            for name in ("native", "numpy")
+        )
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+def test_large_scales_keep_their_steps_on_masks() -> None:
+    one = Term(
+        coupling=Coupling(weights=(1.0,)),
+        flux_weights=(1.0,),
+        diffusivity=Exponential(contrasts=(5.0,)),
+    )
+    for scale in (30.0, 300.0, 1000.0):
+        process = Evolution(scales=(scale,), schedule=((one,),), tau=1.0, steps=10)
+        process = replace(process, tau=stable_step(process))
+        assert stable_on_masks(process).steps == 10

@@ -230,6 +230,23 @@ def test_the_memory_of_the_engine_for_images_is_known(name: str, shape: tuple[in
     assert taken <= found
 
 
+@needs_native
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", ["pm", "iad", "iad-plus", "iad-deep"])
+def test_the_memory_of_double_precision_is_known(name: str, exact: bool, masked: bool) -> None:
+    evolution = load_model(name).evolution(25.0)
+    for shape in ((1, 600, 64), (1, 70, 9)):
+        mask = np.ones(shape[1:], np.bool_) if masked else None
+        process = NativeProcess(evolution, exact=exact, threads=1, mask=mask)
+        taken = process._start_one(np.zeros(shape)).bytes
+        found = NATIVE.working_memory(
+            evolution, shape, np.dtype(np.float64), exact=exact, threads=1, masked=masked
+        )
+        assert found is not None
+        assert taken <= found
+
+
 def planned(shape: tuple[int, int, int], sigma: float = 5.1) -> BlockDenoiser:
     """Return a volume of which no voxel is looked at, for the sizes of its blocks."""
     image = LargeImage(

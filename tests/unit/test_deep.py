@@ -408,3 +408,20 @@ class TestTuning:
         for level, gain in gains.items():
             after = tune_deep.Task(model, task.crops).psnr((1,), (level, zero))
             assert after - task.psnr((1,), (level, zero)) == pytest.approx(gain, abs=1e-6)
+
+
+def test_as_many_pairs_as_channels() -> None:
+    """Weights and contrasts are still those of pairs."""
+    model = DeepDiffusion(
+        channels=(Channel(1, 0.5), Channel(1, 5.0)),
+        steps=2,
+        acting=((0,), (1,)),
+        weights=(0.4, 0.3),
+        contrasts=(0.5, 0.6),
+        weight_exponents=(0.0, 0.0),
+        contrast_exponents=(0.0, 0.0),
+        couplings=(1.0, 1.0),
+    )
+    evolution = model.evolution(30.0)
+    assert [terms[0].flux_weights for terms in evolution.schedule] == [(0.4, 0.0), (0.0, 0.3)]
+    assert model_from_json(model_to_json(model)) == model

@@ -29,7 +29,14 @@ from integrodiff.engines.shortcuts import (
     without_negligible,
 )
 from integrodiff.models import CompactDiffusion, CompactTensorDiffusion, PowerLaws, SharedLaws
-from integrodiff.stages import ExchangeWithNeighbours, HigherDerivatives
+from integrodiff.stages import (
+    Coupling,
+    Evolution,
+    ExchangeWithNeighbours,
+    Exponential,
+    HigherDerivatives,
+    Term,
+)
 
 NATIVE = ENGINES["native"]
 needs_native = pytest.mark.skipif(
@@ -297,3 +304,25 @@ def test_where_there_are_no_shortcuts() -> None:
     assert shortcuts(replace(evolution, schedule=((second,),))) is None
     coarse = ScaleGrid(count=2, smallest=5.0, largest=9.0)
     assert shortcuts(replace(WIDE, scales=coarse).evolution(SIGMA)) is None
+
+
+@needs_native
+@pytest.mark.parametrize("middle", [(0.0, 0.5), (0.0, 0.0), (0.3, 0.2)])
+def test_steps_without_a_flow_at_fine_scales(middle: tuple[float, float]) -> None:
+    """Nothing is left in them from earlier steps and images."""
+
+    def terms(*flux_weights: float) -> tuple[Term, ...]:
+        coupling = Coupling(weights=(1.0, 1.0))
+        diffusivity = Exponential(contrasts=(5.0, 5.0))
+        return (Term(coupling=coupling, flux_weights=flux_weights, diffusivity=diffusivity),)
+
+    schedule = (terms(0.3, 0.2), terms(*middle), terms(0.3, 0.2))
+    process = Evolution(scales=(0.5, 5.0), tau=0.3, steps=3, schedule=schedule)
+    assert shortcuts(process) is not None
+    image = np.random.default_rng(0).normal(100, 30, (1, 96, 70)).astype(np.float32)
+    expected = ENGINES["numpy"].evolve(image, process)
+    one = NATIVE.prepare(process, threads=1)
+    np.testing.assert_allclose(one(image), expected, rtol=0, atol=0.05)
+    one(3 * image)
+    np.testing.assert_allclose(one(image), expected, rtol=0, atol=0.05)
+    np.testing.assert_array_equal(NATIVE.prepare(process, threads=3)(image), one(image))

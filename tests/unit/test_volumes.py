@@ -308,3 +308,11 @@ def test_spacing_in_one_unit() -> None:
     assert distances({**known, "Z": Spacing(2, None)}) == {}
     assert distances({letter: Spacing(2, None) for letter in "ZYX"}) == dict.fromkeys("ZYX", 2)
     assert distances({"Y": Spacing(1, "mm"), "X": Spacing(1, "mm")}) == {}
+
+
+@pytest.mark.skipif(ENGINES["native"].unavailable() is not None, reason="needs the engine native")
+def test_a_step_size_of_zero_changes_nothing() -> None:
+    """Laws of the step size may underflow."""
+    process = replace(load_model("iad").evolution(25.0, spacing=(1.0, 1.0, 1.0)), tau=0.0)
+    volume = scene((4, 5, 6))[None]
+    np.testing.assert_array_equal(ENGINES["native"].evolve(volume, process), volume)

@@ -29,6 +29,7 @@ from integrodiff.engines.threads import thread_count
 from integrodiff.errors import EngineUnavailableError
 from integrodiff.stages import (
     Evolution,
+    ExchangeWithNeighbours,
     HaarGradient,
     HigherDerivatives,
     Term,
@@ -60,9 +61,11 @@ class NativeEngine(Engine):
         return None
 
     def refuses(self, evolution: Evolution, *, masked: bool = False) -> str | None:
-        """Refuse what volumes do not have here."""
+        """Refuse what volumes and masks do not have here."""
         if evolution.dimensions == 2:
-            return None
+            terms = evolution.all_terms()
+            scheme = any(isinstance(one.derivatives, ExchangeWithNeighbours) for one in terms)
+            return "masks with the nonnegativity scheme" if masked and scheme else None
         if any(len(terms) != 1 for terms in evolution.schedule):
             return "volumes with several terms"
         return None
@@ -307,7 +310,8 @@ class NativeVolumeProcess(Process):
             evolution = stable_on_masks(evolution)
         elif self._shortcuts is not None:
             bound = stable_volume_step_with_shortcuts(evolution, self._shortcuts)
-            evolution = _with_step_times(evolution, min(1.0, bound / plain(evolution.tau)))
+            tau = plain(evolution.tau)
+            evolution = _with_step_times(evolution, bound / tau if tau > bound else 1.0)
         super().__init__(evolution)
         self._threads = thread_count() if threads is None else positive_integer("threads", threads)
         self._relative_noise = relative_noise

@@ -23,6 +23,9 @@ from integrodiff.engines.threads import thread_count
 from integrodiff.stages import Evolution
 from integrodiff.stages._arrays import plain
 
+_MARGINS = 96
+"""Numbers beside each row of an image, in any precision."""
+
 _STRIP = 1024
 """Columns that the fused step takes at a time, see ``native/steps/tile.hpp``."""
 
@@ -79,7 +82,7 @@ def _of_image(
     else:
         numbers = _image_without(evolution, shape, lanes, masked=masked)
     channels, height, width = shape
-    padded = (height + 1) * (width + 6 * lanes)
+    padded = (height + 1) * _row(width + 1, lanes)
     if any(map(plain, evolution.pulls())):
         numbers += channels * padded
     # Maps of noise levels are prepared in float64, masks as distances.
@@ -126,7 +129,7 @@ def _image_with_shortcuts(
     fine = len(found.fine)
     coarse = max(len(evolution.scales) - fine, 0)
     second = len(evolution.terms(0)) > 1
-    stride = width + 6 * lanes
+    stride = _row(width, lanes)
     radii = sum(len(taps) for taps in found.fine)
     longest = max(len(taps) for taps in found.fine)
     integration = max(len(integration_kernel(terms[0])) for terms in evolution.schedule)
@@ -135,10 +138,10 @@ def _image_with_shortcuts(
     strips = -(-width // _STRIP)
     around = 2 * (radii + longest + integration + 40)
     tiles = strips * max(1, -(-workers // strips))
-    half = ((height + 1) // 2 + 1) * ((width + 1) // 2 + 6 * lanes)
+    half = ((height + 1) // 2 + 1) * _row((width + 1) // 2, lanes)
     on_coarse = channels * (1 + 2 * coarse) * half + (4 * half if second else 0)
     of_worker = 12 * (stride + 16 * lanes)
-    of_tiles = tiles * rows * (min(_STRIP + around, width) + 6 * lanes)
+    of_tiles = tiles * rows * _row(min(_STRIP + around, width) + lanes, lanes)
     return 2 * channels * height * stride + on_coarse + of_tiles + workers * of_worker + 2**12
 
 
@@ -147,7 +150,7 @@ def _image_without(
 ) -> int:
     """Return an upper bound of the numbers that the exact step holds."""
     channels, height, width = shape
-    padded = (height + 1) * (width + 6 * lanes)
+    padded = (height + 1) * _row(width + 1, lanes)
     terms = max(len(terms) for terms in evolution.schedule)
     planes = channels * (len(evolution.scales) + 2) + 6 * terms + 1
     if masked:
@@ -197,6 +200,11 @@ def _volume_without(scales: int, shape: tuple[int, ...], lanes: int, workers: in
     flows = 2 * scales * height * (stride + 2 * lanes)
     of_worker = (max(slices, height) + 11) * (stride + 2 * lanes) + width + 2**10
     return channels * (whole + flows) + workers * of_worker + (8 + scales) * 8 * lanes
+
+
+def _row(width: int, lanes: int) -> int:
+    """Return the numbers in a row of an image with its margins, see ``steps/rows.hpp``."""
+    return _whole(width, lanes) + _MARGINS
 
 
 def _whole(count: int, lanes: int) -> int:

@@ -330,7 +330,8 @@ class DeepDiffusion(ExplicitModel):
     def _of_channels(self, name: str) -> Any:
         """Return numbers ``(step, channel)``, or ``(1, channel)`` if all steps have the same."""
         values, count = _as_array(getattr(self, name)), len(self.channels)
-        if self.acting and len(values) != count:
+        # Weights and contrasts are those of pairs, even if there are as many of these as channels.
+        if self.acting and (len(values) != count or name in ("weights", "contrasts")):
             # Products, so that derivatives pass; where nothing acts, contrasts are one.
             xp = namespace(values)
             chosen = self._places_of_pairs()

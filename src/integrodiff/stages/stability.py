@@ -309,7 +309,9 @@ def _without_walk_bound(terms: Sequence[Term]) -> tuple[Term, ...]:
 
 def _largest_walk(scales: Sequence[Scalar], terms: Sequence[Term], end: float) -> float:
     """Return the largest value of the best bound over the eigenvalues of L_M, up to ``end``."""
-    edges = np.concatenate([[0.0], np.geomspace(1e-4, end, 8192)])
+    # A scale has its maximum at the inverse of its square.
+    first = min(1e-4, 0.01 / max(1.0, *map(plain, scales)) ** 2)
+    edges = np.concatenate([[0.0], np.geomspace(first, end, 8192)])
     low, high = edges[:-1], edges[1:]
     by_slope = np.zeros((len(scales), len(low)))
     by_largest = np.zeros_like(by_slope)
