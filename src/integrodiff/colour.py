@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from integrodiff._checks import one_of
-from integrodiff.namespaces import Array, is_numpy, namespace
+from integrodiff.namespaces import Array, is_numpy, namespace, unit_of_squares
 
 Colour: TypeAlias = Literal["auto", "opponent", "joint", "separate"]
 COLOURS = ("auto", "opponent", "joint", "separate")
@@ -117,7 +117,10 @@ def sample_matrix(colour: Colour, count: int) -> NDArray[np.float64]:
 
 def new_levels(colour: Colour, sigmas: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the noise levels of the new samples if the noise of the samples is independent."""
-    return np.asarray(np.sqrt(sample_matrix(colour, len(sigmas)) ** 2 @ sigmas**2))
+    unit = unit_of_squares(float(sigmas.max()))
+    return np.asarray(
+        unit * np.sqrt(sample_matrix(colour, len(sigmas)) ** 2 @ (sigmas / unit) ** 2)
+    )
 
 
 def colour_space(colour: Colour, levels: NDArray[np.float64]) -> ColourSpace:
@@ -149,7 +152,8 @@ def _space(
             continue
         # So structure that the samples share has on average the contrast that it had. With the
         # root mean square it would be larger, and laws of the noise level would not fit.
-        common = float(1 / np.sqrt(np.mean(levels[rows] ** -2.0)))
+        unit = unit_of_squares(float(levels[rows].min()))
+        common = float(unit / np.sqrt(np.mean((levels[rows] / unit) ** -2.0)))
         factors[rows] = common / levels[rows]
         samples = slice(len(order), len(order) + len(rows))
         groups.append(Group(samples=samples, rows=tuple(rows), sigma=common))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import sys
 from typing import Any, TypeAlias
 
@@ -266,3 +267,19 @@ def piecewise_polynomial(values: Array, ends: NDArray[Any], coefficients: NDArra
     for row in coefficients:
         total = total * distance + _taken(made_like(row, values), number)
     return total
+
+
+def unit_of_squares(size: float) -> float:
+    """Return a power of two near a nonnegative number, or one.
+
+    Divided by it, numbers of this size have squares that neither overflow nor vanish, and keep all
+    digits.
+    """
+    return 2.0 ** (math.frexp(size)[1] - 1) if 0 < size < math.inf else 1.0
+
+
+def root_mean_square(values: Array, axis: int | None = None) -> Any:
+    """Return the root mean square of finite numbers of any size."""
+    xp = namespace(values)
+    unit = unit_of_squares(float(xp.max(xp.abs(values))))
+    return unit * xp.sqrt(xp.mean((values / unit) ** 2, axis=axis))

@@ -188,14 +188,15 @@ class Pipeline:
         """Yield the slices of denoised volumes; those that are interleaved are held together."""
         layout = self.resolved.layout
         slices, between = layout.slices, layout.planes_between_slices
+        following = [*(block.low for block in self.blocks[1:]), slices]
         for first in range(0, layout.plane_count, slices * between):
-            kept: list[NDArray[Any]] = []  # planes from slice `low` on
-            low = 0
-            for block in self.blocks:
-                del kept[: (block.low - low) * between]
-                low = block.low
-                kept += islice(planes, (block.high - low) * between - len(kept))
-                yield from self._block(kept, block, first, watcher, count)
+            kept: list[NDArray[Any]] = []  # planes from the first slice of the block on
+            for block, low in zip(self.blocks, following, strict=True):
+                kept += islice(planes, (block.high - block.low) * between - len(kept))
+                denoised = self._block(kept, block, first, watcher, count)
+                # The result may be written over the image, of which the next block needs a part.
+                kept = [np.array(plane) for plane in kept[(low - block.low) * between :]]
+                yield from denoised
 
     def _block(
         self,
@@ -384,7 +385,7 @@ class Pipeline:
     ) -> Array:
         """Denoise a plane, or slices of a volume or planes of a batch below each other."""
         dtype = self.resolved.result_dtype
-        if mask is not None and not mask.any():
+        if not stations.channel.levels or (mask is not None and not mask.any()):
             return plane.astype(dtype) if is_numpy(plane) else in_dtype_of(plane, dtype)
         denoised = stations.denoised(plane, mask, observe, count)
         if not all_finite(denoised):

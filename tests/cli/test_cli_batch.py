@@ -440,3 +440,29 @@ def test_a_worker_that_is_killed_is_a_failed_file(
     assert dead["exit_code"] == 1
     assert dead["message"].startswith(f"{dead['input']}: its process died (Killed)")
     assert len(names(tmp_path / "out")) >= 2
+
+
+def test_the_report_has_the_exit_code_of_the_program(folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = (folder, tmp_path / "out", "--sigma", 20, "--engine", "numpy", "--json", report)
+    result = run("denoise", *words, env={"INTEGRODIFF_THREADS": "many"})
+    assert result.exit_code == 2
+    assert json.loads(report.read_text())["exit_code"] == 2
+
+
+def test_a_limit_of_memory_for_volumes_only_is_told(folder: Path, tmp_path: Path) -> None:
+    words = ("--sigma", 20, "--engine", "numpy", "--max-memory", "500M")
+    result = run("denoise", folder, tmp_path / "out", *words)
+    assert "--max-memory limits the memory of volumes only" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(("closed", "code", "name"), [("<", 3, "input"), (">", 4, "output")])
+def test_closed_pipes(tmp_path: Path, closed: str, code: int, name: str) -> None:
+    Image.fromarray(values(20, 24)).save(tmp_path / "in.png")
+    files = "- out.png" if closed == "<" else "in.png - --format png"
+    start = "import sys; from integrodiff.cli import main; main()"
+    words = f"denoise {files} --sigma 9 {closed}&-"
+    command = ["/bin/sh", "-c", f"{sys.executable} -c '{start}' {words}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert f"standard {name} is closed" in " ".join(done.stderr.split())

@@ -16,6 +16,7 @@ import pytest
 import tifffile
 import zarr
 from command_line import run
+from full_disk import full_disk
 from numpy.typing import NDArray
 
 from integrodiff.engines import ENGINES
@@ -334,3 +335,42 @@ def test_only_files_with_windows(tmp_path: Path) -> None:
     result = run("denoise", tmp_path / "in.npy", tmp_path / "out.npy", *GIVEN, "--block", "1/2")
     assert result.exit_code == 3
     assert "only OME-Zarr and TIFF" in " ".join(result.stderr.split())
+
+
+CHEAP = ("--data-range", 255, "--model", "pm", "--engine", "numpy")
+
+
+@pytest.mark.parametrize("more", [(), ("--block", "1/1")])
+def test_exit_codes_are_those_of_pages(tmp_path: Path, more: tuple[str, ...]) -> None:
+    pixels = np.random.default_rng(0).normal(100, 10, (96, 96)).astype(np.float32)
+    source = tmp_path / "in.tif"
+    tifffile.imwrite(source, pixels, tile=(32, 32), compression="zlib")
+    levels = np.full((96, 96), 10.0)
+    levels[50, 50] = np.nan
+    np.save(tmp_path / "map.npy", levels)
+    words = ("--sigma-map", tmp_path / "map.npy", *CHEAP, *more)
+    result = run("denoise", source, tmp_path / "a.tif", *words)
+    assert result.exit_code == 2, result.stderr
+    assert "must be finite" in " ".join(result.stderr.split())
+    with tifffile.TiffFile(source) as tif:
+        page: Any = tif.pages[0]
+        start, count = page.dataoffsets[4], page.databytecounts[4]
+    data = bytearray(source.read_bytes())
+    data[start : start + count] = b"\x55" * count
+    source.write_bytes(data)
+    result = run("denoise", source, tmp_path / "b.tif", *CHEAP, *more)
+    assert result.exit_code == 3, result.stderr
+
+
+@pytest.mark.parametrize("suffix", ["tif", "zarr"])
+def test_full_disk_in_blocks(tmp_path: Path, suffix: str) -> None:
+    pixels = np.random.default_rng(0).random((96, 96)).astype(np.float32)
+    tifffile.imwrite(tmp_path / "in.tif", pixels, tile=(32, 32))
+    zarr.create_array(tmp_path / "in.zarr", data=pixels, chunks=(96, 96))
+    words = ("--sigma", 0, *CHEAP, "--block", "1/1")
+    with full_disk(6000):
+        target = tmp_path / f"out.{suffix}"
+        result = run("denoise", tmp_path / f"in.{suffix}", target, *words)
+    assert result.exit_code == 4, result.stderr
+    assert "cannot be written" in " ".join(result.stderr.split())
+    assert not target.exists()

@@ -24,6 +24,9 @@ from typer.testing import Result
 
 import integrodiff
 from integrodiff import _atomic
+from integrodiff.cli._noise import NoiseOptions
+from integrodiff.cli._one_file import Options
+from integrodiff.cli.batch.records import options_of
 
 OPTIONS = ("--sigma", 20, "--engine", "numpy", "--quiet")
 
@@ -283,3 +286,27 @@ def test_no_image_goes_to_a_terminal(folder: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (4, "")
     assert "standard output is a terminal" in done.stderr
+
+
+def test_records_tell_what_was_read(tmp_path: Path) -> None:
+    """And not what is in the same place later."""
+    path = tmp_path / "map.npy"
+    np.save(path, np.full((9, 9), 20.0))
+    options = Options(
+        noise=NoiseOptions(sigma_map=str(path)),
+        model="pm",
+        engine="numpy",
+        data_range=None,
+        colour="auto",
+        as_float=False,
+        exact=False,
+        overwrite=False,
+    )
+    settings = options.settings()
+    before = options_of(settings)
+    assert before["sigma_map"]["bytes"] == path.stat().st_size
+    np.save(path, np.full((9, 9), 40.0))
+    assert options_of(settings) == before
+    assert options_of(options.settings()) != before
+    path.unlink()
+    assert options_of(settings) == before

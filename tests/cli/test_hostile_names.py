@@ -20,8 +20,9 @@ from image_samples import values
 from PIL import Image
 
 from integrodiff._atomic import atomic_write
+from integrodiff.cli._files import contents
 from integrodiff.cli.batch import plan
-from integrodiff.cli.batch.records import contents, write_record
+from integrodiff.cli.batch.records import write_record
 
 pytestmark = pytest.mark.slow
 

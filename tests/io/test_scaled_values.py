@@ -13,6 +13,7 @@ from command_line import run
 from numpy.typing import NDArray
 
 from integrodiff import PoissonGaussian, UnknownDetector, denoise
+from integrodiff.cli._noise import NoiseOptions
 from integrodiff.io import read_image
 from integrodiff.models import load_model
 from integrodiff.request import Request
@@ -89,3 +90,15 @@ def test_photons_need_a_positive_slope() -> None:
     assert Request(model=model, sigma=6).stored(GreyUnits(-2.0, 10.0)).sigma == 3
     with pytest.raises(ValueError, match="grow with the light"):
         Request(model=model, noise="poisson").stored(GreyUnits(-2.0, 10.0))
+
+
+@pytest.mark.parametrize("option", ["sigma_map", "noise_psd"])
+def test_maps_and_spectra_may_be_scaled_themselves(tmp_path: Path, option: str) -> None:
+    image: Any = nibabel.Nifti1Image(np.full((8, 8, 1), 1000, np.int16), np.eye(4))
+    image.header.set_slope_inter(0.01, 0)
+    nibabel.save(image, tmp_path / "map.nii")
+    options: dict[str, Any] = {option: str(tmp_path / "map.nii")}
+    (found,) = (
+        value for value in NoiseOptions(**options).arguments().values() if np.ndim(value) == 2
+    )
+    np.testing.assert_allclose(found, 10, rtol=1e-6)

@@ -22,6 +22,8 @@ from PIL import Image
 import integrodiff
 from integrodiff.io import open_image, read_image, write_image
 from integrodiff.io.formats import nifti, zarr_slabs
+from integrodiff.io.masks import read_mask
+from integrodiff.io.windows import open_windows
 
 # ---- pictures ----
 
@@ -355,3 +357,90 @@ def test_pages_can_be_read_twice_and_one_by_one(tmp_path: Path) -> None:
             for _ in range(2):
                 pages = [page.pixels for page in image.pages()]
                 assert np.array_equal(np.stack(pages), whole)
+
+
+def test_palettes_of_tiff_pages(tmp_path: Path) -> None:
+    """Each page has its own."""
+    indices = values(HEIGHT, WIDTH)
+    tables = [np.roll(values(3, 256).astype(np.uint16) * 257, n, axis=1) for n in (0, 5)]
+    with tifffile.TiffWriter(tmp_path / "in.tif") as writer:
+        for table in tables:
+            writer.write(indices, photometric="palette", colormap=table, metadata=None)
+    expected = np.stack([(table.T[indices] // 257).astype(np.uint8) for table in tables])
+    np.testing.assert_array_equal(read_image(tmp_path / "in.tif").pixels, expected)
+    with open_windows(tmp_path / "in.tif") as reader:
+        found = reader.window((slice(1, 2), slice(3, HEIGHT), slice(2, 9)))
+    np.testing.assert_array_equal(found, expected[1:, 3:, 2:9])
+
+
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_the_limit_counts_pixels_and_not_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planar: str
+) -> None:
+    colours = values(10, 12, 3)
+    samples = colours if planar == "contig" else np.moveaxis(colours, -1, 0)
+    tifffile.imwrite(
+        *(tmp_path / "in.tif", samples),
+        photometric="rgb",
+        planarconfig=planar,
+        compression="zlib",
+    )
+    head = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 3 12 10\nkinds: RGB-color domain domain\n"
+    (tmp_path / "in.nrrd").write_bytes(f"{head}encoding: raw\n\n".encode() + colours.tobytes())
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 75)  # 150; there are 120 pixels, 360 samples
+    for name in ("in.tif", "in.nrrd"):
+        np.testing.assert_array_equal(read_image(tmp_path / name).pixels, colours)
+
+
+@pytest.mark.parametrize("kind", ["ORIGINAL", ""])
+def test_type_of_dicom_with_one_value(tmp_path: Path, kind: str) -> None:
+    dicom(tmp_path / "in.dcm", values(5, 7), ImageType=kind)
+    write_image(tmp_path / "out.dcm", read_image(tmp_path / "in.dcm"))
+    assert list(pydicom.dcmread(tmp_path / "out.dcm").ImageType) == ["DERIVED", "PRIMARY"]
+
+
+def test_compression_in_capitals(tmp_path: Path) -> None:
+    pixels = values(3, 4, 5)
+    nibabel.save(nibabel.Nifti1Image(pixels, np.eye(4)), tmp_path / "in.nii")
+    write_image(tmp_path / "OUT.NII.GZ", read_image(tmp_path / "in.nii"))
+    assert (tmp_path / "OUT.NII.GZ").read_bytes()[:2] == b"\x1f\x8b"
+    found: Any = nibabel.load(tmp_path / "OUT.NII.GZ")
+    np.testing.assert_array_equal(np.asarray(found.dataobj), pixels)
+
+
+REST = (b"\xff" * 40, b"\xff\xff\xff\xf0IDAT", b"\0\0\0\3tEXta\0b\0\0\0\0")
+
+
+@pytest.mark.parametrize("rest", REST)
+def test_bytes_behind_a_png(tmp_path: Path, rest: bytes) -> None:
+    """Some programs leave the end of a longer file there."""
+    pixels = values(HEIGHT, WIDTH)
+    Image.fromarray(pixels).save(tmp_path / "in.png")
+    with (tmp_path / "in.png").open("ab") as stream:
+        stream.write(rest)
+    image = read_image(tmp_path / "in.png")
+    np.testing.assert_array_equal(image.pixels, pixels)
+    write_image(tmp_path / "out.png", image)
+    assert b"tEXt" not in (tmp_path / "out.png").read_bytes()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_masks_of_one_bit_are_not_turned(tmp_path: Path, orientation: int) -> None:
+    mask = np.random.default_rng(0).random((9, 11)) > 0.5
+    tifffile.imwrite(
+        *(tmp_path / "mask.tif", mask),
+        photometric="minisblack",
+        metadata=None,
+        extratags=[(274, 3, 1, orientation, False)],
+    )
+    np.testing.assert_array_equal(read_mask(tmp_path / "mask.tif"), mask)
+
+
+def test_masks_of_one_bit_in_other_formats(tmp_path: Path) -> None:
+    mask = np.random.default_rng(0).random((9, 11)) > 0.5
+    Image.fromarray(mask).save(tmp_path / "mask.bmp")
+    picture = Image.fromarray(mask.astype(np.uint8))
+    picture.putpalette([0, 0, 0, 255, 255, 255])
+    picture.save(tmp_path / "mask.png", bits=1)
+    for name in ("mask.bmp", "mask.png"):
+        np.testing.assert_array_equal(read_mask(tmp_path / name), mask)

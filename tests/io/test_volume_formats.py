@@ -374,3 +374,16 @@ def test_command_line(tmp_path: Path, suffix: str, write: Callable[..., None]) -
     assert "volume, spacing 2 : 1 : 1 (z : y : x, from the file)" in " ".join(result.stderr.split())
     expected = denoise(volume("float32"), axes="ZYX", spacing=(2, 1, 1), **ARGUMENTS)
     np.testing.assert_array_equal(read_image(names[1]).pixels, expected)
+
+
+@pytest.mark.parametrize("mode", [3, 16, 101])
+def test_modes_of_mrc_that_are_not_supported(tmp_path: Path, mode: int) -> None:
+    """They are no damage."""
+    with mrcfile.new(tmp_path / "in.mrc", np.zeros((3, 4, 5), np.float32)):
+        pass
+    with (tmp_path / "in.mrc").open("r+b") as stream:
+        stream.seek(12)
+        stream.write(mode.to_bytes(4, "little"))
+    with pytest.raises(ImageFileError, match=f"mode {mode}, .* is not supported") as caught:
+        read_image(tmp_path / "in.mrc")
+    assert "damaged" not in str(caught.value)

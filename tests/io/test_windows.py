@@ -110,3 +110,19 @@ def test_known_folders_are_not_counted_again(tmp_path: Path, monkeypatch: Any) -
     place = (slice(0, 1), slice(3, 20), slice(1, 9))
     np.testing.assert_array_equal(window(place), image[place])
     window.close()
+
+
+def test_windows_of_zarr_in_colour(tmp_path: Path) -> None:
+    """Chunks are those of pixels, however samples are cut."""
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 90, 3)).astype(np.uint8)
+    zarr.create_array(tmp_path / "in.zarr", data=pixels, chunks=(32, 32, 1))
+    with open_windows(tmp_path / "in.zarr") as reader:
+        assert reader.header.axes == "YXS"
+        assert reader.chunks == ome_zarr.writing_unit(reader.header) == (32, 32)
+        (tmp_path / "out.zarr").mkdir()
+        ome_zarr.BlockWriter(tmp_path / "out.zarr", reader.header).close()
+        blocks = ome_zarr.open_blocks(tmp_path / "out.zarr", reader.header)
+        index = (slice(0, 70), slice(0, 90))
+        blocks.write(index, reader.window(index))
+        assert blocks.digest(0, index) != blocks.digest(0, (slice(0, 32), slice(0, 32)))
+    np.testing.assert_array_equal(read_image(tmp_path / "out.zarr").pixels, pixels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -459,3 +460,14 @@ def test_help_is_quick() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for heavy in ("numpy", "scipy", "skimage", "PIL", "tifffile", "torch"):
         assert f"'{heavy}'" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(15, 143), (1, 129)])
+def test_signals_have_exit_codes_of_their_own(
+    photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    def ended(*_: object, **__: object) -> None:
+        signal.raise_signal(number)
+
+    monkeypatch.setattr("integrodiff.learning.recipes.train", ended)
+    assert train("pm", tmp_path / "pm.json", photographs).exit_code == code

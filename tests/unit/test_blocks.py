@@ -387,3 +387,16 @@ def test_journals_are_read_into_arrays(tmp_path: Path) -> None:
     assert np.flatnonzero(full.any(axis=1)).tolist() == [0, 99]
     assert np.flatnonzero(smaller.any(axis=1)).tolist() == [3]
     assert full[99].tobytes().hex() == hashes[Key(0, 99)]
+
+
+@needs_native
+@pytest.mark.slow
+def test_blocks_in_place() -> None:
+    """The result may take the place of the volume, of which blocks share slices."""
+    model = replace(PLUS, steps=2, scales=replace(PLUS.scales, largest=3.0))
+    volume = scene((64, 9, 10))
+    limit = limit_for(volume, 0.8, model=model)
+    arguments: dict[str, Any] = {"axes": "ZYX", "model": model, "max_memory": limit, **FLAT}
+    expected = denoise(volume, 25.0, **arguments)
+    assert (expected != denoise(volume, 25.0, **{**arguments, "max_memory": None})).any()
+    np.testing.assert_array_equal(denoise(volume, 25.0, out=volume, **arguments), expected)

@@ -6,6 +6,8 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -26,7 +28,9 @@ from integrodiff.engines import ENGINES
 from integrodiff.io import read_image
 from integrodiff.layout import Layout
 from integrodiff.learning import CleanImages, FitSettings, Parameterisation, fit
+from integrodiff.learning.cluster import _OnWorker
 from integrodiff.learning.native import NativeLineariser
+from integrodiff.learning.tangents import Linearisation
 from integrodiff.models import IAD, ReducedLaw, ScaleGrid
 
 pytest.importorskip("distributed")
@@ -300,3 +304,28 @@ def test_training_is_the_same_on_two_workers(client: Any) -> None:
     np.testing.assert_allclose(np.exp(found), np.exp(expected), rtol=1e-6)
     assert there.psnr == pytest.approx(here.psnr, rel=1e-9)
     assert replace(there.model, tau=1.0).steps == 4
+
+
+class Stateful:
+    """Holds what belongs to one batch, as linearisers do."""
+
+    items: Any = None
+
+    def linearise(self, vector: NDArray[np.float64], items: Any) -> Linearisation:
+        self.items = items
+        time.sleep(0.02)
+        assert self.items is items
+        count = len(items)
+        return Linearisation(np.zeros(count), np.zeros((count, 1)), np.zeros((count, 1, 1)))
+
+
+def make_stateful(*_: object) -> Stateful:
+    return Stateful()
+
+
+def test_threads_of_a_worker_take_turns() -> None:
+    anything: Any = None
+    worker = copy(_OnWorker(make_stateful, anything, anything))
+    batches = [(n, np.zeros(1), [(n, 10.0)]) for n in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        assert [start for start, _ in threads.map(worker, batches)] == [0, 1, 2, 3]

@@ -261,6 +261,14 @@ def test_models_and_files_are_models_too(tmp_path: Any) -> None:
     np.testing.assert_array_equal(denoise(image, 20, model=str(path), data_range=255), by_object)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_zero_noise_returns_a_copy_of_large_integers(dtype: Any) -> None:
+    image = np.full((8, 8), 2**53 + 1, dtype)
+    result = denoise(image, 0, engine="numpy")
+    np.testing.assert_array_equal(result, image)
+    assert not np.shares_memory(result, image)
+
+
 def test_zero_noise_returns_a_copy() -> None:
     image = np.arange(12, dtype=np.uint8).reshape(3, 4)
     result = denoise(image, 0)

@@ -13,6 +13,7 @@ from PIL import Image
 
 import integrodiff
 from integrodiff import PoissonGaussian, denoise
+from integrodiff.viz.figures import _Opened
 
 pytestmark = pytest.mark.slow
 
@@ -201,3 +202,13 @@ def test_without_matplotlib(name: str, without_package: Callable[[str], None]) -
     without_package("matplotlib")
     with pytest.raises(ImportError, match=r"figures need Matplotlib; .*\[plot\]"):
         getattr(integrodiff, name)(noisy_image(), clean_image())
+
+
+def test_black_of_cmyk_is_no_transparency() -> None:
+    ink = np.random.default_rng(0).integers(0, 255, (32, 32, 4)).astype(np.uint8)
+    image = Image.frombytes("CMYK", (32, 32), ink.tobytes())
+    found = _Opened(image, axes=None, channel_axis=None, mask=None, bands=None, unit=None)
+    assert found.source.layout.samples == 4
+    image = Image.frombytes("RGBA", (32, 32), ink.tobytes())
+    found = _Opened(image, axes=None, channel_axis=None, mask=None, bands=None, unit=None)
+    assert found.source.layout.samples == 3

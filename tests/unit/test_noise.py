@@ -404,3 +404,30 @@ def test_every_engine_denoises_photons_and_colours(
     reference = denoise(counts, noise="poisson", channel_axis=-1, engine="numpy", as_float=True)
     np.testing.assert_allclose(result, reference, atol=1e-3)
     assert np.mean((result - clean) ** 2) < 0.4 * np.mean((counts - clean) ** 2)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6, 1e9])
+def test_the_unit_of_a_detector_does_not_matter(factor: float) -> None:
+    light = np.repeat([20, 200, 60, 120], 16)[:, None] * np.ones(96)
+    raw = 100.0 + 2 * np.random.default_rng(0).poisson(light)
+    expected = estimate_poisson_gaussian(raw, offset=100)
+    found = estimate_poisson_gaussian(raw * factor, offset=100 * factor)
+    # Rounding decides between patches that are equally flat.
+    assert found.gain / factor == pytest.approx(expected.gain, rel=1e-2)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_units_of_given_and_of_varying_noise(unit: float) -> None:
+    rng = np.random.default_rng(0)
+    image = rng.normal(100, 10, (24, 24))
+    for sigma in (10.0, np.full((24, 24), 10.0)):
+        found, expected = (
+            denoise(size * image, sigma=size * sigma, model="iad", engine="numpy") / size
+            for size in (unit, 1.0)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert np.abs(found - image).max() > 5
+    varying = rng.normal(0, 1, (128, 128)) * np.repeat([5.0, 25.0], 64)[:, None]
+    with pytest.warns(NoiseLevelWarning, match="varies"):
+        known, same = estimate_sigma(varying), estimate_sigma(unit * varying) / unit
+    assert same == pytest.approx(known, rel=1e-6)

@@ -88,3 +88,25 @@ def test_command_line(tmp_path: Path) -> None:
     result = run(*words, "--at", "Z=3,Y=40", "--overwrite")
     assert result.exit_code == 2
     assert "Y=40 does not exist" in " ".join(result.stderr.split())
+
+
+def test_bands_keep_their_windows_in_all_planes() -> None:
+    levels = [10.0, 1000.0, 5.0, 0.0]
+    bands = np.random.default_rng(0).normal(levels, 1, (6, 12, 16, 4))
+    where = places(Layout("ZYXS", bands.shape), {"Y": 3}, bands=[0, 1, 2])
+    views = orthogonal_views(list(bands), where, Validity())
+    found = compared_planes([views, views])
+    assert len(set(found[0].windows)) == 3
+    assert len({comparison.windows for comparison in found}) == 1
+
+
+def test_one_data_range_for_all_planes() -> None:
+    clean = np.full((6, 12, 16), 1000, np.uint16)
+    clean[3] = 125  # the middle slice is dark
+    where = places(Layout("ZYX", clean.shape))
+    views = [
+        orthogonal_views(list(image), where, Validity()) for image in (clean + 1, clean, clean)
+    ]
+    found = compared_planes(views)
+    assert {comparison.data_range for comparison in found} == {1023.0}
+    assert len({round(comparison.qualities["before"].psnr, 6) for comparison in found}) == 1

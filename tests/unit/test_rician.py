@@ -160,3 +160,15 @@ def test_command_line_and_units_of_files(tmp_path: Path) -> None:
     found = loaded.get_fdata().T
     expected = denoise(noisy / 10 + 50, 15, axes="ZYX", noise="rician", **SETTINGS)
     np.testing.assert_allclose(found, expected, atol=0.06)
+
+
+def test_blank_slices_do_not_count() -> None:
+    noisy = magnitudes(clean(2), 10)
+    stack = np.concatenate([np.zeros((3, *noisy.shape[1:])), noisy])
+    levels = []
+    for image in (stack, noisy):
+        source = array_image(image, axes="QYX")
+        (found,) = Denoiser(noise="rician").pipeline(source).resolved.channels
+        assert found.rice is not None
+        levels.append(found.rice.sigma)
+    assert levels[0] == levels[1] > 5

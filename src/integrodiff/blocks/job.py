@@ -84,6 +84,10 @@ class Written(NamedTuple):
 class Output(Protocol):
     """Where units go."""
 
+    @property
+    def path(self) -> Path:
+        """The file or folder that is written."""
+
     def chunks(self, level: int = 0) -> tuple[int, ...]:
         """Return the size that units must be multiples of, along all axes but that of samples."""
 
@@ -179,16 +183,31 @@ class Job:
         """Compute a unit and write it to the disk."""
         key = Key(level, number)
         index = self.index(key)
-        if key.level:
-            self.output.write_smaller(key.level, index)
-        else:
-            self.output.write(index, self.work.denoised(index, self.sizes))
-        return Written(key, self.output.digest(key.level, index, durable=True))
+        values = None if key.level else self.work.denoised(index, self.sizes)
+        with _writing(self.output.path):
+            if values is None:
+                self.output.write_smaller(key.level, index)
+            else:
+                self.output.write(index, values)
+            return Written(key, self.output.digest(key.level, index, durable=True))
 
     def found(self, level: int, number: int) -> Written:
         """Return a unit with the hash of its files as they are."""
         key = Key(level, number)
         return Written(key, self.output.digest(key.level, self.index(key)))
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Report errors of the disk as those of an output."""
+    try:
+        yield
+    except OSError as error:
+        # NumPy only says how much of an array it could write.
+        reason = error.strerror or f"{error}; the disk may be full"
+        raise output_refusal(
+            path, f"cannot be written: {reason}; go on with --resume when that is mended"
+        ) from error
 
 
 def grid_of(shape: tuple[int, ...], unit: tuple[int, ...]) -> tuple[int, ...]:
@@ -296,6 +315,11 @@ class PageFiles:
 
     def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
         self.folder, self.shape = folder, shape
+
+    @property
+    def path(self) -> Path:
+        """The folder of these files."""
+        return self.folder
 
     def chunks(self, level: int = 0) -> tuple[int, ...]:
         """Return the size that units are multiples of."""
@@ -442,7 +466,7 @@ class Unfinished:
         if self._journal is None:
             self._journal = self.folder / f"journal-{secrets.token_hex(8)}.jsonl"
         line = json.dumps([*written.key, written.sha256]) + "\n"
-        with self._journal.open("a", encoding="utf-8") as stream:
+        with _writing(self.target), self._journal.open("a", encoding="utf-8") as stream:
             stream.write(line)
             stream.flush()
             os.fsync(stream.fileno())

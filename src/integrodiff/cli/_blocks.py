@@ -169,14 +169,19 @@ def denoise_in_blocks(
         _refuse_unfinished(place, options)
         image = _image(reader, settings)
         runner = stack.enter_context(_runner(options, volume=image.layout.is_volume))
-        with stopping(ExitCode.USAGE, ValueError, ImportError):
+        with (
+            stopping(ExitCode.USAGE, ValueError, ImportError),
+            stopping(ExitCode.INPUT, ImageFileError),
+        ):
             work = _work(image, reader, settings, runner)
         words = derivation_in_words(settings, work.resolved)
         header = header.with_derivation(Derivation(words=words, settings=identity))
         with stopping(ExitCode.USAGE, ValueError), stopping(ExitCode.OUTPUT, OutputFileError):
             least = _EACH * (runner.workers if options.part is None else options.part[1])
             job = _begun(place, work, reader, header, runner, identity, least)
-        stack.enter_context(stopping(ExitCode.USAGE, ImportError))
+        stack.enter_context(stopping(ExitCode.USAGE, ValueError, ImportError))
+        stack.enter_context(stopping(ExitCode.INPUT, ImageFileError))
+        stack.enter_context(stopping(ExitCode.OUTPUT, OutputFileError))
         notes = _run(job, place, header, settings, options, runner, watch)
     remarks = [*header.notes, *settings.exclusions.notes(work.resolved.invalid)]
     return summary_of(

@@ -1,11 +1,21 @@
-"""Input and output files of the commands that draw: ``compare`` and ``explain``."""
+"""Files of commands: outputs that are inputs, and the content of a file by its hash."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from integrodiff.cli._terminal import ExitCode, stop
+
+Contents: TypeAlias = dict[str, Any]
+"""Length in bytes and SHA-256 of a file, or of all files in a folder."""
+
+_CHUNK = 1 << 20
 
 
 def refuse_output_over_inputs(output: Path, inputs: Iterable[Path]) -> None:
@@ -22,3 +32,27 @@ def refuse_output_over_inputs(output: Path, inputs: Iterable[Path]) -> None:
                 f"{output} is the input itself, or inside it, and inputs are never changed; choose "
                 "another name for the output",
             )
+
+
+def contents(path: Path) -> Contents:
+    """Return length and hash of a file, or of a folder with the names of the files in it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or is neither; a pipe or a device could go on for ever.
+    """
+    digest, size = hashlib.sha256(), 0
+    folder = path.is_dir()
+    if not folder and not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if folder else [path]
+    for file in files:
+        if folder:
+            name = os.fsencode(file.relative_to(path))
+            digest.update(b"%d %d " % (len(name), file.stat().st_size) + name)
+        with file.open("rb") as stream:
+            while block := stream.read(_CHUNK):
+                digest.update(block)
+                size += len(block)
+    return {"bytes": size, "sha256": digest.hexdigest()}

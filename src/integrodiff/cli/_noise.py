@@ -184,7 +184,9 @@ def _read_spectrum(path: str) -> NDArray[Any]:
 
 
 def _read_matrix(path: str, what: str, check: Callable[[NDArray[Any]], object]) -> NDArray[Any]:
-    """Read a grey image of numbers, and refuse what the check refuses."""
+    """Read a grey image of numbers in their unit, and refuse what the check refuses."""
+    import numpy as np
+
     from integrodiff.errors import ImageFileError
     from integrodiff.io import read_image
 
@@ -196,8 +198,12 @@ def _read_matrix(path: str, what: str, check: Callable[[NDArray[Any]], object]) 
             f"{path}: {what} must be one grey image; this file has {image.header.pages} "
             f"page(s), {image.header.kind}",
         )
+    numbers = image.pixels
+    if not image.units.are_stored:
+        slope, intercept = image.units
+        numbers = slope * numbers.astype(np.float64) + intercept
     try:
-        check(image.pixels)
+        check(numbers)
     except ValueError as error:
         stop(ExitCode.INPUT, f"{path}: {error}")
-    return image.pixels
+    return numbers

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from integrodiff.cli._files import refuse_output_over_inputs
+from integrodiff.cli._files import Contents, contents, refuse_output_over_inputs
 from integrodiff.cli._masks import Exclusions, MaskOptions
 from integrodiff.cli._models import loaded_model
 from integrodiff.cli._noise import NoiseOptions
@@ -75,7 +75,15 @@ class Options:
                 exact=self.exact,
                 max_memory=self.max_memory,
             )
-        return Settings(options=self, denoiser=denoiser, exclusions=self.masks.exclusions())
+        exclusions = self.masks.exclusions()
+        named = {
+            "sigma_map": self.noise.sigma_map,
+            "noise_psd": self.noise.noise_psd,
+            "mask": self.masks.mask,
+        }
+        with stopping(ExitCode.INPUT, OSError):
+            read = {name: contents(Path(path)) for name, path in named.items() if path is not None}
+        return Settings(options=self, denoiser=denoiser, exclusions=exclusions, read=read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +93,7 @@ class Settings:
     options: Options
     denoiser: Denoiser
     exclusions: Exclusions = field(default_factory=Exclusions)
+    read: dict[str, Contents] = field(default_factory=dict)  # of the files that options name
 
 
 @dataclass(frozen=True, kw_only=True)

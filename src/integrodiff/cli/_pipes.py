@@ -36,6 +36,10 @@ def piped(source: str, target: str, suffix: str | None) -> Iterator[Job]:
     if PIPE not in (source, target):
         yield Job(source=Path(source), target=Path(target))
         return
+    if source == PIPE and sys.stdin is None:
+        stop(ExitCode.INPUT, f"{_INPUT} is closed")
+    if target == PIPE and sys.stdout is None:
+        stop(ExitCode.OUTPUT, f"{_OUTPUT} is closed")
     if target == PIPE and sys.stdout.isatty():
         stop(ExitCode.OUTPUT, f"{_OUTPUT} is a terminal; redirect it to a file or a pipe")
     with tempfile.TemporaryDirectory(prefix="integrodiff-") as folder:

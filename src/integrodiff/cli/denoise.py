@@ -352,6 +352,11 @@ class _Run:
         single = [name for name, value in self.blocks.single.items() if value]
         if single and (many or pipes):
             stop(ExitCode.USAGE, f"{', '.join(single)} is for one image, from file to file")
+        if (many or pipes) and self.blocks.max_memory is not None:
+            note(
+                "--max-memory limits the memory of volumes only, since images are denoised in "
+                "blocks only from one file to another"
+            )
         if self.suffix is not None and not many and self.output != PIPE:
             stop(ExitCode.USAGE, "the format follows the file extension of OUT; leave out --format")
         if self.report is not None and not many:

@@ -15,6 +15,7 @@ import typer
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
+    interrupt_code,
     plain_warnings,
     progress,
     require_matplotlib,
@@ -262,9 +263,9 @@ def _trained_models(request: _Request, names: list[str]) -> dict[str, Model]:
             )
             with _writing(request.output):
                 save_model(models[name], request.output / "models" / f"{name}.json")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         say(f"interrupted; repeat the command to continue from the checkpoint in {checkpoints}")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        raise typer.Exit(interrupt_code(error)) from None
     return models
 
 

@@ -15,6 +15,7 @@ import typer
 from integrodiff.cli._terminal import (
     ExitCode,
     exit_codes,
+    interrupt_code,
     plain_warnings,
     say,
     stop,
@@ -339,12 +340,12 @@ def _work_folder(request: _Request, plan: Plan) -> Iterator[None]:
         )
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if plan.checkpoints():
             say(f"interrupted; repeat the command to continue from the checkpoint in {plan.work}")
         else:
             say("interrupted before the first iteration; nothing was kept")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+        raise typer.Exit(interrupt_code(error)) from None
     finally:
         if request.work is None:
             with contextlib.suppress(OSError):

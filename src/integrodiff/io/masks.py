@@ -19,8 +19,20 @@ from integrodiff.io.access import (
 )
 from integrodiff.io.registry import Format, format_of_content
 
-_BITMAP = "1"
-"""Pillow's name for images of one bit per pixel."""
+_BITMAP, _TWO_COLOURS = "1", "P;1"
+"""Pillow's names for images of one bit per pixel, and for one bit as it is stored of a palette."""
+
+_ORIENTATION = 274
+_TURNED_BACK = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+"""What undoes the turn with which Pillow reads TIFF files, by the orientation they declare."""
 
 
 def read_mask(path: str | os.PathLike[str]) -> NDArray[np.bool_]:
@@ -46,21 +58,37 @@ def _bitmap(path: Path, form: Format) -> NDArray[np.bool_] | None:
         if form.name == "NPY":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             return np.array(array) if array.dtype == np.bool_ and array.ndim > 1 else None
-        if form.name not in ("PNG", "TIFF"):
+        if form.name not in ("BMP", "PNG", "TIFF"):
             return None
         try:
             picture = Image.open(path, formats=(form.name,))
         except UnidentifiedImageError:
             return None
         with picture:
-            if picture.mode != _BITMAP:
+            if picture.mode != _BITMAP and not _has_two_colours(picture):
                 return None
             # Pages may share their bytes, and each is as large as the limit allows.
             pixels = picture.width * picture.height * getattr(picture, "n_frames", 1)
             if pixels > pixel_limit():
                 refuse_missing_bytes(path, pixels, path.stat().st_size, compressed=True)
-            pages = [np.array(page, np.bool_) for page in ImageSequence.Iterator(picture)]
+            pages = [_as_stored(page) for page in ImageSequence.Iterator(picture)]
         return pages[0] if len(pages) == 1 else np.stack(pages)
+
+
+def _has_two_colours(picture: Any) -> bool:
+    """Whether an image has a palette and one bit per pixel; others are read by their format."""
+    return picture.mode == "P" and _TWO_COLOURS in str(picture.tile[0][3])
+
+
+def _as_stored(page: Any) -> NDArray[np.bool_]:
+    """Return a page of a bitmap as it is stored, as images are."""
+    orientation = page.tag_v2.get(_ORIENTATION, 1) if page.format == "TIFF" else 1
+    page.load()
+    turn = _TURNED_BACK.get(orientation)
+    stored = page if turn is None else page.transpose(turn)
+    if page.mode == _BITMAP:
+        return np.array(stored, np.bool_)
+    return np.asarray(np.array(stored.convert("RGB")).any(axis=-1))
 
 
 def _other(reader: ImageReader) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ that a training is the same up to what other batches round differently.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +79,19 @@ class _OnWorker:
         self._make = lineariser
         self._arguments = parameterisation, images
         self._lineariser: Lineariser | None = None
+        self._lock = threading.Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lineariser": None}
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._make, *self._arguments
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
 
     def __call__(self, batch: tuple[int, Vector, Sequence[Item]]) -> tuple[int, tuple[Any, ...]]:
-        if self._lineariser is None:
-            self._lineariser = self._make(*self._arguments)
         start, vector, items = batch
-        found = self._lineariser.linearise(vector, items)
+        # A lineariser holds what belongs to one batch, and takes all processors for it.
+        with self._lock:
+            if self._lineariser is None:
+                self._lineariser = self._make(*self._arguments)
+            found = self._lineariser.linearise(vector, items)
         return start, (found.error, found.gradient, found.curvature)

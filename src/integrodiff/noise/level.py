@@ -49,6 +49,7 @@ from integrodiff.namespaces import (
     made_like,
     namespace,
     on_host,
+    root_mean_square,
     samples_of,
 )
 from integrodiff.noise.levels import NoiseLevels, measured_levels, typical_levels, white
@@ -294,7 +295,7 @@ def _mean_level(
     levels = None if varies is None else map_of_tiles([[tiles] for tiles in planes], size)
     if levels is None:
         return _Level(typical.sigma)
-    return _Level(float(np.sqrt(np.mean(np.square(levels)))), varies)
+    return _Level(float(root_mean_square(levels)), varies)
 
 
 class ChosenPlanes:
@@ -379,15 +380,18 @@ def _line_through(means: Floats, variances: Floats, counts: Floats) -> tuple[flo
             f"this image has too few brightness levels to estimate the gain; {unknown}"
         )
     weights = np.sqrt(counts / counts.max())
-    unit, floor = variances.max(), 1e-9
-    slope, intercept = np.polyfit(means, variances / unit, 1)
+    # Steps and tolerances of the fit are absolute, so that all numbers have to be about one.
+    unit, span, floor = variances.max(), np.abs(means).max(), 1e-9
+    places = means / span
+    slope, intercept = np.polyfit(places, variances / unit, 1)
 
     def misfits(line: Floats) -> Floats:
         # The standard error of a variance is proportional to it, so residuals are logarithmic.
-        fitted = np.maximum(line[0] * means + line[1], floor)
+        fitted = np.maximum(line[0] * places + line[1], floor)
         return np.asarray(weights * np.log(fitted / (variances / unit)))
 
     line = least_squares(misfits, [slope, intercept], loss="soft_l1", f_scale=0.1).x * unit
+    line[0] /= span
     if not line[0] > 0:
         raise ValueError(f"the noise of this image does not grow with its brightness; {unknown}")
     return float(line[0]), float(line[1])

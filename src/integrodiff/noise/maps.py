@@ -7,10 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.namespaces import Array, at_least, in_dtype_of, namespace
-
-_LARGEST_SQUARED = 1e150
-"""Larger levels have no squares of double precision."""
+from integrodiff.namespaces import Array, at_least, in_dtype_of, namespace, root_mean_square
 
 _QUIETEST = 1e-3
 """Lower bound of relative levels; below it the image hardly changes."""
@@ -43,12 +40,6 @@ class NoiseMap(NamedTuple):
         return max(self.lowest / self.mean, _QUIETEST), max(self.highest / self.mean, _QUIETEST)
 
 
-def _unit_of_squares(values: Array) -> float:
-    """Return a unit in which the squares of nonnegative values can be summed; one if they can."""
-    largest = float(values.max())
-    return largest if largest > _LARGEST_SQUARED else 1.0
-
-
 def noise_map(levels: Array, mask: Array | None = None) -> NoiseMap:
     """Split noise levels into their root mean square and the levels relative to it.
 
@@ -73,8 +64,7 @@ def noise_map(levels: Array, mask: Array | None = None) -> NoiseMap:
         raise ValueError(f"a map of noise levels must be finite and nonnegative{where}")
     if 0 in counted.shape:
         return NoiseMap(0.0, 0.0, 0.0, None)
-    unit = _unit_of_squares(counted)
-    mean = unit * float(xp.sqrt(xp.mean((counted / unit) ** 2)))
+    mean = float(root_mean_square(counted))
     if mask is not None:
         levels = xp.where(mask, levels, xp.full_like(levels, mean))
     relative = at_least(levels / mean, _QUIETEST) if mean > 0 else None

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from integrodiff.namespaces import Array, made_like, namespace, samples_of
+from integrodiff.namespaces import Array, made_like, namespace, root_mean_square, samples_of
 from integrodiff.noise.spectrum import HIGH, LOWER, SIDE, TOP, Tiles, tiles_of
 from integrodiff.validity import Mask
 
@@ -172,7 +172,7 @@ def map_of_tiles(
     for samples in planes:
         found = [grid for tiles in samples if (grid := _map_cells(tiles, shape)) is not None]
         if found:
-            grids.append(np.sqrt(np.mean(np.square(found), axis=0)))
+            grids.append(root_mean_square(np.array(found), axis=0))
     if not grids:
         return None
     rows, columns = (np.arange(length, dtype=np.float64) + 0.5 for length in shape)
@@ -244,7 +244,7 @@ def _typical(planes: Sequence[Cells]) -> Cells:
 
 def _joined(samples: Sequence[Cells]) -> Cells:
     """Return the root mean square over samples."""
-    levels = np.sqrt(np.mean([np.square(cells.levels) for cells in samples], axis=0))
+    levels = root_mean_square(np.array([cells.levels for cells in samples]), axis=0)
     return Cells(levels, np.all([cells.reliable for cells in samples], axis=0))
 
 

@@ -267,7 +267,8 @@ class Survey:
         warn_of_negative_magnitudes(self._extremes, self._units)
         if given is None:
             found = [rician_level(plane, mask, self._zero) for plane, mask in self._kept]
-            sigma = float(np.median(found))
+            # As in typical_levels, blank planes do not count.
+            sigma = float(np.median([level for level in found if level > 0] or [0.0]))
         else:
             sigma = given[0].sigma
         rice = Rician(sigma=sigma, zero=self._zero)

@@ -179,7 +179,7 @@ def compared(
     if data_range is not None:
         span = positive_number("data_range", data_range)
     elif "clean" in images:
-        span = _range_of(images["clean"])
+        span = range_of([images["clean"]])
     qualities = {}
     if "clean" in images and span is not None:
         clean = images["clean"].pixels
@@ -198,9 +198,9 @@ def compared(
     )
 
 
-def _range_of(clean: View) -> float:
-    """Return the range of a clean image: by its dtype, or that of its valid values."""
-    values = clean.valid
+def range_of(clean: Sequence[View]) -> float:
+    """Return the range of views of a clean image: by its dtype, or that of its valid values."""
+    values = np.concatenate([view.valid.ravel() for view in clean])
     try:
         return grey_range(values, 0.0)
     except ValueError:  # floating point of any range

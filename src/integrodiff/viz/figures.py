@@ -306,7 +306,8 @@ class _Opened:
         self._found = opened(image)
         self._bands, self._unit = bands, unit or self._found.unit
         self.source = _source(self._found, axes, channel_axis, mask)
-        if self.source.layout.samples == 4 and bands is None:
+        has_alpha = self.source.layout.samples == 4 and not self._found.all_colours
+        if has_alpha and bands is None:
             self.source = self.source.split_last_sample()[1]  # transparency, as in denoise
 
     def view(self, at: Mapping[str, int] | None) -> View:

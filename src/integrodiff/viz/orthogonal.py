@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from integrodiff.layout import Layout
 from integrodiff.validity import Mask, Validity
-from integrodiff.viz.comparison import Comparison, compared, panel
+from integrodiff.viz.comparison import Comparison, compared, panel, range_of
 from integrodiff.viz.sheet import Tile, sheet
-from integrodiff.viz.view import View, Window, samples_of, select
+from integrodiff.viz.view import View, Window, common_mask, samples_of, select
 
 PLANES = ("YX", "ZX", "ZY")
 """Rows and columns of the three planes, one below the other."""
@@ -207,12 +207,12 @@ def compared_planes(
     window, data_range
         As in :func:`integrodiff.viz.comparison.compared`.
     """
-    found: list[Comparison] = []
-    for views in zip(*images, strict=True):
-        known = found[0].windows[0] if found and window is None else window
-        found.append(compared(views, window=known, data_range=data_range))
-    scale = max(comparison.deviation for comparison in found)
-    return [replace(comparison, deviation=scale) for comparison in found]
+    planes = list(zip(*images, strict=True))
+    if data_range is None and len(images) > 2:
+        data_range = range_of([replace(views[-1], mask=common_mask(views)) for views in planes])
+    found = [compared(views, window=window, data_range=data_range) for views in planes]
+    scale, windows = max(comparison.deviation for comparison in found), found[0].windows
+    return [replace(comparison, windows=windows, deviation=scale) for comparison in found]
 
 
 def orthogonal_sheet(

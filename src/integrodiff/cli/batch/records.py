@@ -8,55 +8,26 @@ program is killed in between, and a record without its output does no harm.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+from integrodiff.cli._files import Contents, contents
 
 if TYPE_CHECKING:
     from integrodiff.cli._one_file import Settings
 
-Contents: TypeAlias = dict[str, Any]
-"""Length in bytes and SHA-256 of a file, or of all files in a folder."""
-
 _SCHEMA, _VERSION = "integrodiff-record", 1
-_CHUNK = 1 << 20
-
 _LARGEST_RECORD = 1 << 20
 """Bytes of a record; real ones have about a thousand."""
 
 _MOST_NAMED, _LONGEST_NAME = 5, 40
 """Number of options that a message names, and characters of each; a record may say anything."""
-
-
-def contents(path: Path) -> Contents:
-    """Return length and hash of a file, or of a folder with the names of the files in it.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, or is neither; a pipe or a device could go on for ever.
-    """
-    digest, size = hashlib.sha256(), 0
-    folder = path.is_dir()
-    if not folder and not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if folder else [path]
-    for file in files:
-        if folder:
-            name = os.fsencode(file.relative_to(path))
-            digest.update(b"%d %d " % (len(name), file.stat().st_size) + name)
-        with file.open("rb") as stream:
-            while block := stream.read(_CHUNK):
-                digest.update(block)
-                size += len(block)
-    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
@@ -68,14 +39,13 @@ def options_of(settings: Settings) -> dict[str, Any]:
     parameters = model_to_json(settings.denoiser.request.model)
     noise = asdict(options.noise)
     for name in ("sigma_map", "noise_psd"):
-        if noise[name] is not None:
-            noise[name] = contents(Path(noise[name]))
+        noise[name] = settings.read.get(name)
     masks = options.masks
     return {
         "version": __version__,
         "noise": noise.pop("kind"),
         **noise,
-        "mask": None if masks.mask is None else contents(Path(masks.mask)),
+        "mask": settings.read.get("mask"),
         "nodata": masks.nodata,
         "model": Path(options.model).name,
         "parameters": hashlib.sha256(parameters.encode()).hexdigest(),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from integrodiff.cli._files import contents
 from integrodiff.cli._one_file import Settings, Watch, denoise_file
 from integrodiff.cli._terminal import (
     ExitCode,
@@ -23,7 +24,6 @@ from integrodiff.cli.batch.outcomes import Outcome, write_report
 from integrodiff.cli.batch.plan import Job
 from integrodiff.cli.batch.records import (
     alone_with,
-    contents,
     identity_of,
     make_folders,
     options_of,
@@ -134,6 +134,9 @@ def run_batch(
         code = ExitCode.SOME_FAILED if failed else ExitCode.DONE
     except KeyboardInterrupt as error:
         code = interrupt_code(error)
+        raise
+    except Stopped as end:
+        code = end.code
         raise
     finally:
         seconds = time.perf_counter() - start

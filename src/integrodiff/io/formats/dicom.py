@@ -403,7 +403,9 @@ def _derived(original: Dataset, derivation: Derivation) -> Dataset:
     source.ReferencedSOPClassUID = original.get("SOPClassUID", "")
     source.ReferencedSOPInstanceUID = original.get("SOPInstanceUID", "")
     dataset.SourceImageSequence = [*original.get("SourceImageSequence", []), source]
-    dataset.ImageType = ["DERIVED", *list(original.get("ImageType", ["", "PRIMARY"]))[1:]]
+    kinds = original.get("ImageType") or []
+    kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    dataset.ImageType = ["DERIVED", *(kinds[1:] or ["PRIMARY"])]
     _identify(dataset, original, derivation)
     meta = dataset.file_meta
     meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID

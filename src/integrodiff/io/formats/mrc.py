@@ -36,6 +36,9 @@ _BYTES_OF_IMOD = 1146047817
 """Stamp of IMOD, whose flags say whether bytes have a sign."""
 
 _STAMP, _FLAGS = slice(152, 156), slice(156, 160)
+_UNREAD = {3: "complex integers", 16: "colours", 101: "4 bits per pixel"}
+"""Modes of the format that are not supported, and have no dtype of NumPy."""
+
 _DTYPES = ("int8", "int16", "uint16", "float16", "float32")
 _LONGEST_EXTENSION = 2**28
 """Bytes of an extended header, which is copied as a whole: a kilobyte for each of 10^5 sections."""
@@ -68,6 +71,13 @@ class Reader(ImageReader):
         if len(block) < HEADER_DTYPE.itemsize:
             raise refusal(self.path, "is not a complete MRC file: its header is damaged")
         header = _header_of(block)
+        mode = int(header["mode"])
+        if mode in _UNREAD:
+            raise refusal(
+                self.path,
+                f"has pixels of mode {mode}, {_UNREAD[mode]}, which is not supported; convert it, "
+                "for example by newstack -mode 1",
+            )
         unsigned = _has_unsigned_bytes(block, header)
         self._stored = np.dtype(np.uint8) if unsigned else _dtype_of(header)
         refuse_dtype(self.path, self._stored)

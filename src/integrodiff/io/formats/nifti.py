@@ -199,7 +199,7 @@ class Writer(ImageWriter):
         new.set_data_dtype(self.header.dtype)
         new["vox_offset"] = 0  # set anew, behind the extensions
         self._dtype = self.header.dtype.newbyteorder(new.endianness)
-        if self.path.suffix == ".gz":
+        if self.path.suffix.lower() == ".gz":
             self._stream: Any = self._opened.enter_context(GzipFile(self.path, "wb", 6))
         else:
             self._stream = self._opened.enter_context(self.path.open("wb"))

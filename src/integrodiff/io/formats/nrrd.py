@@ -107,8 +107,9 @@ class Reader(ImageReader):
         self._data = self._data_file(fields)
         self._check_size(fields, sizes)
         axes = "".join(letters[::-1])
-        if axes.endswith("XS"):
-            refuse_bomb(self.path, tuple(sizes[:3]))
+        if axes.endswith("XS") and self._encoding != "raw":
+            # As in other formats, the samples of a colour, with alpha, are one pixel.
+            refuse_bomb(self.path, (-(-sizes[0] // 4), *sizes[1:3]))
         return ImageHeader(
             shape=tuple(sizes[::-1]),
             dtype=native(self._stored),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -207,8 +207,8 @@ class Windows(Reader):
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Size of what has to be decoded as a whole, along the axes of the image."""
-        return tuple(self._array.chunks)
+        """Size of what has to be decoded as a whole, along all axes but that of samples."""
+        return _without_samples(self.header, self._array.chunks)
 
     def window(self, index: tuple[slice, ...]) -> NDArray[Any]:
         """Return a part of the image, given by its place along all axes."""
@@ -591,7 +591,12 @@ class BlockWriter(Writer):
 def writing_unit(header: ImageHeader) -> tuple[int, ...]:
     """Return the size of the chunks, or shards, that an image with a header will have."""
     own = _own(header)
-    return _chunk_sides(Path(own.array), own.files, own.array)
+    return _without_samples(header, _chunk_sides(Path(own.array), own.files, own.array))
+
+
+def _without_samples(header: ImageHeader, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return lengths along all axes of an image but that of colour samples, which is the last."""
+    return tuple(lengths[: len(header.layout.without_samples.shape)])
 
 
 def open_blocks(path: Path, header: ImageHeader) -> OpenBlocks:
@@ -699,9 +704,10 @@ class OpenBlocks:
     def _keys(self, level: int, index: tuple[slice, ...]) -> Iterator[str]:
         """Give the names of the files of a block."""
         array = self.levels[level]
+        samples = (slice(0, length) for length in array.shape[len(index) :])
         ranges = [
             range(part.start // side, -(-part.stop // side))
-            for part, side in zip(index, self.chunks(level), strict=True)
+            for part, side in zip((*index, *samples), self.chunks(level), strict=True)
         ]
         for place in product(*ranges):
             yield array.metadata.encode_chunk_key(place)

@@ -35,7 +35,8 @@ _GREY = 0
 _COPIED_CHUNKS = (b"gAMA", b"cHRM", b"sRGB", b"cICP", b"tEXt", b"zTXt", b"iTXt")
 _XMP_KEY = b"XML:com.adobe.xmp"
 _SIGNATURE = 8
-_CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+_END = b"IEND"
+_CRITICAL = (b"IHDR", b"PLTE", b"IDAT", _END)
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Values per pixel by colour type."""
 
@@ -174,6 +175,8 @@ def _refuse_long_metadata(path: Path) -> None:
         stream.seek(_SIGNATURE)
         while len(head := stream.read(8)) == 8:
             length, kind = struct.unpack(">I4s", head)
+            if kind == _END:  # what is behind it is no part of the image
+                break
             total += length if kind != b"IDAT" else 0
             stream.seek(length + 4, io.SEEK_CUR)
     if total > MOST_METADATA:
@@ -257,6 +260,8 @@ def _split(stream: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
     while len(head := stream.read(8)) == 8:
         length, kind = struct.unpack(">I4s", head)
         yield kind, head + stream.read(length + 4)
+        if kind == _END:
+            return
 
 
 def _chunks(path: Path) -> tuple[tuple[bytes, bytes], ...]:

@@ -68,6 +68,7 @@ _ASSOCIATED, _UNASSOCIATED = 1, 2
 """Kinds of alpha among the extra samples."""
 
 _RGB, _PALETTE, _SEPARATED, _YCBCR = 2, 3, 5, 6
+_PLANAR = 2
 """Kinds of colours, besides grey."""
 
 _NONE, _JPEG = 1, 7
@@ -132,7 +133,7 @@ class Reader(ImageReader):
                     masks=tuple(level_of(item) for item in pyramid.masks),
                     cloud_optimised=not pyramid.below and is_cloud_optimised(tif),
                 )
-            self._colours = _colour_table(page)
+            self._colours = _colour_tables(path, self._pages)
             plane_axes, spacing, axes_notes = _declared_axes(tif, page, plane_axes)
         nodata, nodata_notes = declared_nodata(self._pages[0])
         notes = (*_notes(page), *axes_notes, *tag_notes(self._pages, self._details), *nodata_notes)
@@ -173,7 +174,7 @@ class Reader(ImageReader):
             samples = samples.astype(native(samples.dtype), copy=False)
             if self._details.planar:
                 samples = np.moveaxis(samples, -3, -1)
-            yield self._page(samples)
+            yield self._page(samples, number)
 
     def _samples(self, number: int) -> NDArray[Any]:
         """Return the samples of a page as they are stored."""
@@ -193,10 +194,10 @@ class Reader(ImageReader):
                 raise _needs_imagecodecs(self.path, page) from error
             raise
 
-    def _page(self, samples: NDArray[Any]) -> Page:
+    def _page(self, samples: NDArray[Any], number: int) -> Page:
         """Separate alpha from colours, and look colours up if there is a table of them."""
         if self._colours is not None:
-            return Page(self._colours[samples])
+            return Page(self._colours[number % len(self._colours)][samples])
         if not self.header.has_alpha:
             return Page(np.ascontiguousarray(samples))
         colours = samples[..., :-1] if self.layout.has_samples else samples[..., 0]
@@ -228,9 +229,10 @@ class Windows(Reader):
         planes = []
         for place in product(*grid):
             with decoding(self.path, *self.library_errors), _listening(self.path):
-                samples = self._window(self.layout.plane_at(place), rows, columns)
+                number = self.layout.plane_at(place)
+                samples = self._window(number, rows, columns)
                 samples = samples.astype(native(samples.dtype), copy=False)
-                planes.append(self._page(samples).pixels)
+                planes.append(self._page(samples, number).pixels)
         return np.stack(planes).reshape(*map(len, grid), *planes[0].shape)
 
     def _window(self, number: int, rows: slice, columns: slice) -> NDArray[Any]:
@@ -312,11 +314,19 @@ def _beside(path: Path) -> tuple[str, ...]:
     return (words + ", ".join(found),) if found else ()
 
 
-def _colour_table(page: TiffPage) -> NDArray[Any] | None:
-    """Return the colours of a palette, one in each row, of 8 bits if these are enough."""
-    if page.photometric != _PALETTE:
+def _colour_tables(path: Path, pages: list[TiffPage]) -> NDArray[Any] | None:
+    """Return the colours of palettes, one in each row: one table for all pages or one for each.
+
+    They have 8 bits if these are enough for all.
+    """
+    if pages[0].photometric != _PALETTE:
         return None
-    colours = np.ascontiguousarray(np.asarray(page.colormap, np.uint16).T)
+    size = np.asarray(pages[0].colormap, np.uint16).nbytes
+    if len(pages) * size > _SMALL:  # pages may share theirs in the file
+        raise refusal(path, f"has {len(pages)} pages with palettes; save it in RGB")
+    colours = np.stack([np.asarray(page.colormap, np.uint16).T for page in pages])
+    if (colours == colours[0]).all():
+        colours = colours[:1]
     for scale in (257, 256):
         if not (colours % scale).any():
             return (colours // scale).astype(np.uint8)
@@ -522,9 +532,12 @@ def _refuse_missing_data(
             raise refusal(path, f"has fewer bytes than pixels; {incomplete}")
     refuse_missing_bytes(path, series.nbytes, size, compressed=compressed)
     if compressed:
+        # As in other formats, the samples of a colour, with alpha, are one pixel.
+        together = max(1, min(page.samplesperpixel, 4))
         if whole:
-            refuse_bomb(path, page.shape)
-        refuse_bomb(path, page.chunks)
+            refuse_bomb(path, (-(-prod(page.shape) // together),))
+        of_segment = 1 if page.planarconfig == _PLANAR else together
+        refuse_bomb(path, (-(-prod(page.chunks) // of_segment),))
         # Tiles may reach over the borders, and are decoded whole.
         padded = prod(page.chunked) * _segment_bytes(page)
         if padded > max(_LARGEST_PADDING * page.nbytes, _SMALL):
