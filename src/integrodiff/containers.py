@@ -259,6 +259,21 @@ def _xarray(image: Any) -> Container:
     def mask(given: Any) -> Any:
         if not isinstance(given, type(image)):
             return given
+        # xarray itself would sort coordinates that are not in the same order.
+        places = {
+            name: image.indexes[name]
+            for name in given.dims
+            if name in given.indexes
+            and name in image.indexes
+            and not given.indexes[name].equals(image.indexes[name])
+        }
+        try:
+            given = given.sel(places)
+        except KeyError as error:
+            along = ", ".join(map(str, places))
+            raise ValueError(
+                f"the mask does not have all coordinates of the image along {along}"
+            ) from error
         return given.broadcast_like(image).transpose(*image.dims).values
 
     distances, uneven = _coordinate_distances(image, axes)

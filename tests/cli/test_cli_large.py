@@ -374,3 +374,13 @@ def test_full_disk_in_blocks(tmp_path: Path, suffix: str) -> None:
     assert result.exit_code == 4, result.stderr
     assert "cannot be written" in " ".join(result.stderr.split())
     assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["out.tif", "out.ZARR"])
+def test_a_pyramid_of_zarr_in_blocks(tmp_path: Path, name: str) -> None:
+    write_zarr(tmp_path / "in.zarr", values(100, 190))
+    words = ("--sigma", 0, *CHEAP, "--block", "1/1")
+    result = run("denoise", tmp_path / "in.zarr", tmp_path / name, *words)
+    assert result.exit_code == 0, result.stderr
+    assert read_image(tmp_path / name).pixels.shape == (100, 190)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.zarr", name]

@@ -453,3 +453,38 @@ def test_structure_of_an_edge() -> None:
     flipped = explain(image.swapaxes(1, 2), 20.0, load_model("iad"), step=0, engine="numpy")
     angle = flipped.structure.orientation[column, row]
     assert min(angle, np.pi - angle) == pytest.approx(0, abs=1e-9)
+
+
+def test_spacing_needs_a_point(files: dict[str, Path], tmp_path: Path) -> None:
+    words = (files["noisy"], files["denoised"], "--spacing", "3,1,1")
+    result = run("compare", *words, "--output", tmp_path / "c.png")
+    assert result.exit_code == 2
+    assert "--spacing is for three planes of a volume" in result.stderr
+    assert not (tmp_path / "c.png").exists()
+
+
+@pytest.mark.slow
+def test_a_window_of_a_file_is_not_that_of_stabilised_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pydicom = pytest.importorskip("pydicom")
+    pytest.importorskip("matplotlib")
+    from integrodiff.viz import explanation_figure
+
+    name, draw, windows = tmp_path / "a.dcm", explanation_figure.draw, []
+    write_dicom(name, np.random.default_rng(0).poisson(400.0, (60, 60)).astype(np.int16))
+    dataset = pydicom.dcmread(name)
+    dataset.WindowCenter, dataset.WindowWidth = 1000, 2000
+    dataset.save_as(name)
+
+    def recorded(*given: Any, **how: Any) -> Any:
+        windows.append(how["window"])
+        return draw(*given, **how)
+
+    monkeypatch.setattr(explanation_figure, "draw", recorded)
+    for noise, window in (("poisson", None), ("gaussian", (0.0, 1999.0))):
+        words = ("--noise", noise, "--model", "pm", "--output", tmp_path / f"{noise}.png")
+        result = run("explain", name, *words)
+        assert result.exit_code == 0, result.stderr
+        assert windows.pop() == (window and pytest.approx(window))
+        assert ("as the file proposes" in result.stderr) == (window is not None)

@@ -385,3 +385,41 @@ def test_a_full_disk_is_not_a_damaged_file() -> None:
     with pytest.raises(ImageFileError) as caught, decoding(Path("in.zarr")):
         raise OSError(28, "No space left on device")
     assert str(caught.value) == "in.zarr: cannot be read: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({}, Spacing(1, "µm")),
+        ({"spacing": 3, "zunit": "nm"}, Spacing(3, "nm")),
+        ({"unit": ""}, None),
+    ],
+)
+def test_spacing_that_imagej_leaves_out(
+    tmp_path: Path, more: dict[str, Any], found: Spacing | None
+) -> None:
+    about = {"axes": "ZYX", "unit": "micron", **more}
+    about = {name: value for name, value in about.items() if value}
+    tifffile.imwrite(
+        *(tmp_path / "a.tif", values(3, 5, 7)), imagej=True, resolution=(5, 5), metadata=about
+    )
+    assert read_image(tmp_path / "a.tif").spacing.get("Z") == found
+
+
+def test_units_of_imagej(tmp_path: Path) -> None:
+    about = {"axes": "TYX", "finterval": 40, "tunit": "ms", "unit": "mm", "yunit": "nm"}
+    tifffile.imwrite(
+        *(tmp_path / "a.tif", values(3, 5, 7)), imagej=True, resolution=(5, 5), metadata=about
+    )
+    found = read_image(tmp_path / "a.tif").spacing
+    assert found["T"] == Spacing(40, "ms")
+    assert (found["X"], found["Y"]) == (Spacing(0.2, "mm"), Spacing(0.2, "nm"))
+
+
+@pytest.mark.parametrize("axes", ["YX", "YXS"])
+def test_spacing_of_one_plane_survives_in_tiff(tmp_path: Path, axes: str) -> None:
+    spacing = {"Y": Spacing(0.5, "µm"), "X": Spacing(0.25, "µm")}
+    image = ImageFile(pixels=values(*(5, 7, 3)[: len(axes)]), axes=axes, spacing=spacing)
+    assert write_image(tmp_path / "a.tif", image) == ()
+    found = read_image(tmp_path / "a.tif")
+    assert (found.axes, dict(found.spacing)) == (axes, spacing)

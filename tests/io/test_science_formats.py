@@ -444,3 +444,43 @@ def test_masks_of_one_bit_in_other_formats(tmp_path: Path) -> None:
     picture.save(tmp_path / "mask.png", bits=1)
     for name in ("mask.bmp", "mask.png"):
         np.testing.assert_array_equal(read_mask(tmp_path / name), mask)
+
+
+def test_colours_multiplied_by_alpha_become_straight(tmp_path: Path) -> None:
+    samples = np.full((8, 9, 4), (64, 32, 16, 128), np.uint8)
+    samples[0] = (9, 9, 9, 0)
+    tifffile.imwrite(tmp_path / "a.tif", samples, photometric="rgb", extrasamples=[1])
+    write_image(tmp_path / "a.png", read_image(tmp_path / "a.tif"))
+    with Image.open(tmp_path / "a.png") as new:
+        assert new.getpixel((0, 0)) == (9, 9, 9, 0)
+        assert new.getpixel((0, 1)) == (128, 64, 32, 128)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "word"),
+    [((8, 9), "miniswhite", "zero is white"), ((8, 9, 4), "separated", "inks")],
+)
+def test_npy_says_what_samples_no_longer_mean(
+    tmp_path: Path, shape: tuple[int, ...], kind: str, word: str
+) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", values(*shape), photometric=kind, metadata=None)
+    notes = write_image(tmp_path / "a.npy", read_image(tmp_path / "a.tif"))
+    assert any(word in note for note in notes)
+
+
+def test_tiles_that_are_left_out(tmp_path: Path) -> None:
+    tile = np.full((16, 16), 7, np.uint8)
+    tifffile.imwrite(
+        *(tmp_path / "a.tif", iter([tile, None, None, tile])),
+        shape=(32, 32),
+        dtype="uint8",
+        tile=(16, 16),
+        photometric="minisblack",
+        metadata=None,
+    )
+    expected = np.zeros((32, 32), np.uint8)
+    expected[:16, :16] = expected[16:, 16:] = 7
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif").pixels, expected)
+    with open_windows(tmp_path / "a.tif") as reader:
+        found = reader.window((slice(4, 32), slice(8, 24)))
+    np.testing.assert_array_equal(found, expected[4:, 8:24])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from integrodiff import NoiseLevelWarning, denoise
+from integrodiff.napari.code import as_python
 from integrodiff.napari.job import Outcome, Progress, Settings, denoising
+from integrodiff.napari.layers import whole
 from integrodiff.napari.samples import cells, colour_photograph, photograph, photons
 
 
@@ -122,3 +125,10 @@ def test_samples_are_noisy_images(sample: object) -> None:
     result = denoise(data, axes=axes, noise=noise, spacing=spacing, as_float=True)
     assert result.shape == data.shape
     assert np.std(data - result) > 1
+
+
+def test_code_puts_a_result_where_the_panel_does() -> None:
+    layer = SimpleNamespace(name="a", data=np.zeros((8, 9)), ndim=2, multiscale=False, rgb=False)
+    code = as_python(layer, Settings(sigma=12.0), whole(layer))
+    for name in ("scale", "translate", "rotate", "shear", "affine", "units", "axis_labels", "rgb"):
+        assert f"{name}=layer.{name}" in code

@@ -456,3 +456,19 @@ def test_layers_come_and_go(viewer: Any, panel_for: Callable[[], Any], qtbot: An
     viewer.layers.remove("two")
     assert panel.layer.value.name == "one"
     assert panel.axes.value == "YX"
+
+
+def test_the_panel_follows_its_layer(viewer: Any, panel_for: Callable[[], Any]) -> None:
+    layer = viewer.add_image(np.zeros((4, 20, 24)), name="stack")
+    panel = panel_for()
+    assert panel.axes.value == "choose"
+    layer.axis_labels = ("z", "y", "x")
+    assert panel.axes.value == "ZYX"
+    layer.scale = (3, 1, 1)
+    assert "spacing 3 : 1 : 1" in panel.geometry.value
+    layer.data = np.zeros((5, 20, 24))
+    assert panel.axes.value == "ZYX"
+    other = viewer.add_image(np.zeros((20, 24)), name="other")
+    panel.layer.value = other
+    layer.scale = (5, 1, 1)
+    assert "5 : 1 : 1" not in panel.geometry.value

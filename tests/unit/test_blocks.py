@@ -18,12 +18,13 @@ from integrodiff import Denoiser, Step, denoise, estimate_sigma, load_model
 from integrodiff.arrays import array_image
 from integrodiff.blocks.cluster import MOST_TASKS, items_per_task, runs
 from integrodiff.blocks.grid import TOLERANCE, block_at, blocks_within, halo
-from integrodiff.blocks.job import Key, Unfinished, Written, unit_size
+from integrodiff.blocks.job import Key, PageFiles, Unfinished, Written, unit_at, unit_size
 from integrodiff.blocks.memory import memory_limit
 from integrodiff.blocks.region import BlockDenoiser, resolved_for
 from integrodiff.blocks.sample import LargeImage
 from integrodiff.engines import ENGINES
 from integrodiff.engines.native import NativeProcess, NativeVolumeProcess
+from integrodiff.io.image import ImageHeader
 from integrodiff.layout import Layout
 from integrodiff.request import InvalidPixels
 
@@ -400,3 +401,25 @@ def test_blocks_in_place() -> None:
     expected = denoise(volume, 25.0, **arguments)
     assert (expected != denoise(volume, 25.0, **{**arguments, "max_memory": None})).any()
     np.testing.assert_array_equal(denoise(volume, 25.0, out=volume, **arguments), expected)
+
+
+def test_a_page_looks_at_its_own_units(tmp_path: Path) -> None:
+    shape, unit = (40, 4, 4), (1, 4, 4)
+    output, asked = PageFiles(tmp_path, shape), []
+
+    class Job:
+        levels = (40,)
+
+        def __init__(self) -> None:
+            self.unit = unit
+
+        def index(self, key: Key) -> Any:
+            asked.append(key.number)
+            return unit_at(shape, unit, key.number)
+
+    for number in range(40):
+        output.write(unit_at(shape, unit, number), np.full(unit, number, np.uint8))
+    header = ImageHeader(shape=shape, dtype=np.dtype(np.uint8), axes="TYX")
+    pages = output.pages(cast("Any", Job()), header, tmp_path)
+    assert [int(page.pixels[0, 0]) for page in pages] == list(range(40))
+    assert len(asked) == 40

@@ -170,6 +170,20 @@ class TestXarray:
         found: Any = denoise(image, 20, mask=mask, **settings)
         np.testing.assert_array_equal(found.values, denoise(pixels, 20, mask=valid, **settings))
 
+    def test_masks_are_taken_at_the_coordinates_of_the_image(self) -> None:
+        xr = pytest.importorskip("xarray")
+        pixels, valid = noisy(12, 13), np.random.default_rng(1).random((12, 13)) > 0.2
+        image = xr.DataArray(pixels, dims=("lat", "lon"), coords={"lat": np.arange(12.0)[::-1]})
+        mask = image.copy(data=valid)
+        settings = {"engine": "numpy", **SETTINGS}
+        expected = denoise(pixels, 20, mask=valid, **settings)
+        larger = xr.concat([mask, mask.assign_coords(lat=mask.lat + 20)], "lat")
+        for given in (mask, mask.sortby("lat"), larger):
+            found: Any = denoise(image, 20, mask=given, **settings)
+            np.testing.assert_array_equal(found.values, expected)
+        with pytest.raises(ValueError, match="all coordinates of the image along lat"):
+            denoise(image, 20, mask=mask[1:], **settings)
+
     def test_unknown_names(self) -> None:
         xr = pytest.importorskip("xarray")
         image = xr.DataArray(noisy(3, 12, 13), dims=("run", "y", "x"))

@@ -354,17 +354,22 @@ class PageFiles:
         """Give the pages, each of them put together in a nameless file of a folder."""
         import tempfile
 
-        layout = header.layout
+        layout, lengths = header.layout, job.unit[:-2]
+        # By where they begin along the axes of pages, so that a page looks at its own units only.
+        units: dict[tuple[int, ...], list[Index]] = {}
+        for number in range(job.levels[0]):
+            index = job.index(Key(0, number))
+            units.setdefault(tuple(part.start for part in index[:-2]), []).append(index)
         with tempfile.TemporaryFile(dir=scratch) as stream:
             page: NDArray[Any] = np.memmap(stream, header.dtype, "w+", shape=layout.plane_shape)
             for place in np.ndindex(*layout.plane_grid):
-                for number in range(job.levels[0]):
-                    index = job.index(Key(0, number))
-                    inside = zip(index[:-2], place, strict=True)
-                    if all(part.start <= at < part.stop for part, at in inside):
-                        values = np.load(self._path(index), mmap_mode="r")
-                        at = tuple(a - part.start for part, a in zip(index, place, strict=False))
-                        page[index[-2:]] = values[at]
+                first = tuple(
+                    at // length * length for at, length in zip(place, lengths, strict=True)
+                )
+                for index in units[first]:
+                    values = np.load(self._path(index), mmap_mode="r")
+                    at = tuple(a - part.start for part, a in zip(index, place, strict=False))
+                    page[index[-2:]] = values[at]
                 yield Page(page)
 
 

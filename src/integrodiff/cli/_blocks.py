@@ -349,7 +349,7 @@ def _begun(
     least: int,
 ) -> Job:
     """Begin the job, or go on with the one that is there; with at least so many units."""
-    from integrodiff.blocks.job import Job, grid_of, identity_of, unit_size
+    from integrodiff.blocks.job import Job, PageFiles, grid_of, identity_of, unit_size
     from integrodiff.io.access import output_refusal
 
     identity = identity_of(work, reader.stamp, identity)
@@ -392,7 +392,9 @@ def _begun(
             f"{needed / 1e6:.0f} MB; allow more with --max-memory, or take fewer workers"
         )
     output = _output(place.image, header, place.target, work.shape)
-    smaller = getattr(header.metadata.own, "smaller", ())
+    # An output that is written page by page has no smaller resolutions until then.
+    paged = isinstance(output, PageFiles)
+    smaller = () if paged else getattr(header.metadata.own, "smaller", ())
     grids = [grid_of(work.shape, unit)]
     grids += [grid_of(*output.smaller(level + 1)) for level in range(len(smaller))]
     return Job(
@@ -439,7 +441,7 @@ def _bytes_of_unit(unit: tuple[int, ...], header: ImageHeader) -> int:
 
 def _chunks(header: ImageHeader, target: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the size that units of the output have to be multiples of."""
-    if target.suffix == ".zarr":
+    if target.suffix.lower() == ".zarr":
         from integrodiff.io.formats.ome_zarr import writing_unit
 
         return writing_unit(header)
@@ -451,7 +453,7 @@ def _chunks(header: ImageHeader, target: Path, shape: tuple[int, ...]) -> tuple[
 def _build(path: Path, header: ImageHeader, target: Path) -> None:
     """Make the empty output."""
     path.mkdir()
-    if target.suffix == ".zarr":
+    if target.suffix.lower() == ".zarr":
         from integrodiff.io.formats.ome_zarr import BlockWriter
 
         BlockWriter(path, header).close()
@@ -459,7 +461,7 @@ def _build(path: Path, header: ImageHeader, target: Path) -> None:
 
 def _output(path: Path, header: ImageHeader, target: Path, shape: tuple[int, ...]) -> Output:
     """Return the output that was made, to write blocks of it."""
-    if target.suffix == ".zarr":
+    if target.suffix.lower() == ".zarr":
         from integrodiff.io.formats.ome_zarr import open_blocks
 
         return open_blocks(path, header)

@@ -145,6 +145,11 @@ def _run(request: _Request) -> None:
     if request.shown.point is not None:
         _draw_planes(request)
         return
+    if request.shown.spacing is not None:
+        stop(
+            ExitCode.USAGE,
+            "--spacing is for three planes of a volume; name a point, such as --at Y=120",
+        )
     views, window = _views(request)
     with stopping(ExitCode.INPUT, ValueError):
         common_mask(views)

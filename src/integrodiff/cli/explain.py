@@ -184,10 +184,12 @@ def _run(request: _Request) -> None:
         header = reader.header
     what = f"{_name(request, found)} at {found.noise}"
     title = ", ".join(filter(None, [request.input.name, words]))
+    # Stabilised counts are not in the unit of the window that a file proposes.
+    shown, stabilised = request.shown, found.channel.photons is not None
     figure = draw(
         found.explanation,
         "\n".join(filter(None, [printable(f"{title}: {what}"), found.geometry])),
-        window=request.shown.window_for(header),
+        window=shown.window if stabilised else shown.window_for(header),
         white_is_zero=header.metadata.white_is_zero,
     )
     with stopping(ExitCode.OUTPUT, OSError):

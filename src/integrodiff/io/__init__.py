@@ -319,6 +319,10 @@ def _left_behind(header: ImageHeader, kind: str) -> tuple[str, ...]:
         missing.append("the orientation")
     if kind == "NPY" and set(axes) & set("TCZ"):
         missing.append(f"what the axes {axes} mean")
+    if kind == "NPY" and metadata.white_is_zero:
+        missing.append("that zero is white")
+    if kind == "NPY" and metadata.inks:
+        missing.append("that the samples are inks (CMYK)")
     own = metadata.own
     if own is not None and own.format != kind and own.only_here is not None:
         missing.append(own.only_here)

@@ -87,6 +87,8 @@ class Metadata:
         Whether the smallest value is displayed as white.
     inks : bool
         Whether the samples are amounts of cyan, magenta, yellow and black ink.
+    premultiplied : bool
+        Whether colours are multiplied by alpha.
     exif : bytes, optional
         A block of EXIF data that begins with :data:`EXIF_SIGNATURE`.
     own : FormatDetails, optional
@@ -104,6 +106,7 @@ class Metadata:
     orientation: int = 1
     white_is_zero: bool = False
     inks: bool = False
+    premultiplied: bool = False
     exif: bytes | None = None
     own: FormatDetails | None = None
     derivation: Derivation | None = None

@@ -7,6 +7,9 @@ from typing import Any
 from integrodiff.napari.job import Settings
 from integrodiff.napari.layers import Part, pixels, whole
 
+_SHOWN = ("scale", "translate", "rotate", "shear", "affine", "units", "axis_labels", "rgb")
+"""What a result takes from its layer, so that it lies where that does."""
+
 
 def as_python(layer: Any, settings: Settings, part: Part, mask: Any = None, noise: str = "") -> str:
     """Return code for napari's console, where ``viewer`` is defined.
@@ -47,8 +50,8 @@ def as_python(layer: Any, settings: Settings, part: Part, mask: Any = None, nois
         lines.append(f"# {noise}")
     lines.append(_call("result = denoise", ["image", *given]))
     if everything:
-        shown = ["result", f"name={layer.name + ' denoised'!r}", "scale=layer.scale"]
-        shown += ["translate=layer.translate", "units=layer.units", "rgb=layer.rgb"]
+        shown = ["result", f"name={layer.name + ' denoised'!r}"]
+        shown += [f"{name}=layer.{name}" for name in _SHOWN]
         lines.append(_call("viewer.add_image", shown))
     return "\n".join(lines) + "\n"
 

@@ -135,6 +135,7 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
                 self.status,
             ]
         )
+        self._watched: Any = None
         self.layer.changed.connect(self._layer_changed)
         for widget in (self.axes, self.use_scale):
             widget.changed.connect(self._show_geometry)
@@ -181,9 +182,31 @@ class DenoisePanel(Container):  # type: ignore[misc]  # napari may not be instal
             self._layer_changed()
 
     def _layer_changed(self, _: Any = None) -> None:
+        self._watch(self.layer.value)
         self.axes.reset_choices()
         self.axes.value = self.axes.choices[0]
         self.colour.visible = self.layer.value is not None and bool(self.layer.value.rgb)
+        self._show_geometry()
+
+    def _watch(self, layer: Any) -> None:
+        """Follow what the chosen layer says about itself."""
+        if layer is self._watched:
+            return
+        for one, change in ((self._watched, "disconnect"), (layer, "connect")):
+            if one is None:
+                continue
+            for name in ("scale", "units"):
+                getattr(getattr(one.events, name), change)(self._show_geometry)
+            for name in ("axis_labels", "data"):
+                getattr(getattr(one.events, name), change)(self._axes_changed)
+        self._watched = layer
+
+    def _axes_changed(self, _: Any = None) -> None:
+        """Offer the axes of the layer as it is now; keep the choice if they did not change."""
+        before = list(self.axes.choices)
+        self.axes.reset_choices()
+        if list(self.axes.choices) != before:
+            self.axes.value = self.axes.choices[0]
         self._show_geometry()
 
     def _show_geometry(self, _: Any = None) -> None:

@@ -134,7 +134,7 @@ def new_ome_xml(
         Distance of neighbouring pixels.
     """
     letters, kind = layout.plane_axes, _TYPES.get(dtype.name)
-    if not letters or not set(letters) <= set("TCZ") or kind is None:
+    if not set(letters) <= set("TCZ") or kind is None:
         return None
     order = "XY" + letters[::-1] + "".join(sorted(set("CZT") - set(letters)))
     sizes = {letter: layout.length(letter) for letter in "XYZCT"}
@@ -147,6 +147,8 @@ def new_ome_xml(
         elif letter in "XYZ" and unit in _LENGTHS:
             name = f"PhysicalSize{letter}"
             attributes |= {name: repr(distance), f"{name}Unit": _LENGTHS[unit]}
+    if not letters and not any(name.startswith("PhysicalSize") for name in attributes):
+        return None  # a plane of which nothing is known
     described = " ".join(f'{name}="{value}"' for name, value in attributes.items())
     each = "".join(
         f'<Channel ID="Channel:0:{number}" SamplesPerPixel="{samples}"/>'

@@ -140,6 +140,8 @@ class PillowWriter(ImageWriter):
 
     def _displayed(self, page: Page) -> NDArray[Any]:
         """Return the samples as these formats store them, with zero for black."""
+        if self.header.metadata.premultiplied and page.alpha is not None:
+            page = page.with_pixels(_straight(page.pixels, page.alpha))
         if self.header.metadata.white_is_zero:
             page = page.with_pixels(np.iinfo(page.pixels.dtype).max - page.pixels)
         return page.samples
@@ -154,6 +156,14 @@ class PillowWriter(ImageWriter):
             exif = fresh.tobytes()
         options = {"icc_profile": metadata.icc_profile, "dpi": metadata.dpi, "exif": exif}
         return {name: value for name, value in options.items() if value is not None}
+
+
+def _straight(pixels: NDArray[Any], alpha: NDArray[Any]) -> NDArray[Any]:
+    """Return colours that were multiplied by alpha as they were before."""
+    alpha = alpha if pixels.ndim == 2 else alpha[..., None]
+    top = np.iinfo(pixels.dtype).max
+    values = np.minimum(np.rint(pixels * (top / np.maximum(alpha, 1.0))), top)
+    return np.where(alpha == 0, pixels, values).astype(pixels.dtype)
 
 
 def picture_problem(kind: str, header: ImageHeader) -> str | None:

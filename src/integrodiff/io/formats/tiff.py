@@ -517,7 +517,9 @@ def _refuse_missing_data(
     """Refuse a file whose bytes cannot be all of its pixels, before memory is taken for them."""
     page, size = series.keyframe, tif.filehandle.size
     incomplete = "it is damaged or incomplete. Get it again from its source"
-    compressed = page.compression != _NONE
+    # GDAL leaves tiles without data out of a file, so that its size says little about its pixels.
+    sparse = page.is_tiled and any(0 in item.databytecounts for item in series.pages if item)
+    compressed = page.compression != _NONE or sparse
     for item in series.pages:
         if item is None:
             continue
@@ -636,12 +638,13 @@ def _declared_axes(
 
 def _spacing(tif: TiffFile, tags: TiffPageTags) -> Iterator[tuple[str, Any, Any]]:
     """Give what ImageJ or the resolution says about the distance of pixels, with its unit."""
-    about = tif.imagej_metadata
-    if about is not None:
-        unit = about.get("unit")
-        yield "Z", about.get("spacing"), unit
-        yield "T", about.get("finterval"), "s"
-        per_inch = None
+    about = tif.imagej_metadata or {}
+    if tif.imagej_metadata is not None:
+        unit, per_inch = about.get("unit"), None
+        # ImageJ writes neither a distance of one unit nor units that are the usual ones.
+        usual = 1.0 if unit and "ImageJ" in about else None
+        yield "Z", about.get("spacing", usual), about.get("zunit", unit)
+        yield "T", about.get("finterval"), about.get("tunit", "s")
     else:
         unit, per_inch = {2: ("inch", 1.0), 3: ("cm", 2.54)}.get(tags.resolution_unit, (None, None))
     if tags.resolution is None or not unit:
@@ -651,4 +654,5 @@ def _spacing(tif: TiffFile, tags: TiffPageTags) -> Iterator[tuple[str, Any, Any]
             density = pixels / units * per_inch
             if any(abs(density - known) < 0.01 * known for known in (per_inch, *_RESOLUTIONS)):
                 return
-        yield letter, units / pixels if pixels else None, unit
+        own = about.get("yunit", unit) if letter == "Y" else unit
+        yield letter, units / pixels if pixels else None, own

@@ -158,6 +158,7 @@ ORIENTATION, XMP, ICC_PROFILE = 274, 700, 34675
 DESCRIPTION, _SOFTWARE, _GDAL, _NODATA = 270, 305, 42112, 42113
 _HORIZONTAL, _VERTICAL, _UNIT = 282, 283, 296
 _ASCII, _PALETTE, _SEPARATED = 2, 3, 5
+_ASSOCIATED = 1
 _RATIONALS = (5, 10)
 _UNITS = _NO_UNIT, _INCH, _CENTIMETRE = (1, 2, 3)
 
@@ -238,6 +239,7 @@ def tiff_metadata(details: TiffDetails) -> Metadata:
         orientation=number if 1 <= number <= 8 else 1,
         white_is_zero=details.photometric == 0,
         inks=details.photometric == _SEPARATED,
+        premultiplied=details.alpha_kind == _ASSOCIATED,
         own=details,
     )
 
