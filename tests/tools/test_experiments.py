@@ -484,6 +484,44 @@ def test_second_pass(
     assert "1+1/orders - 2, gain in dB" in capsys.readouterr().out
 
 
+def test_volume_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its checks, and a training of a few iterations with its evaluation and its table."""
+    pytest.importorskip("torch")
+    import accuracy_trials as trials
+    import volume_trials
+
+    monkeypatch.setattr(trials, "COMPILE", False)
+    volume_trials.main(["check"])
+    printed = capsys.readouterr().out
+    assert "WRONG" not in printed
+    assert printed.count("RIGHT") == 25
+    made, output, volume = (tmp_path / name for name in ("made.npz", "out.json", "volume.npy"))
+    options = "--kinds ellipsoids thin --count 2 --held 1 --side 10"
+    volume_trials.main(["volumes", str(made), *options.split()])
+    options = "--size 8 --batch 1 --iterations 3 --steps 2 --first 2 --second 1 --eager"
+    variants = ["compact", "1", "1+2", "1+2/3/plain"]
+    command = ["train", str(made), str(output), *options.split(), "--variants", *variants]
+    volume_trials.main(command)
+    document = json.loads(output.read_text())
+    assert not document["failed"]
+    assert [run["name"] for run in document["runs"]] == ["compact/4", "1/2", "1+2/2", "1+2/3/plain"]
+    assert [run["iterations"] for run in document["runs"]] == [3] * 4
+    assert [run["numbers"] for run in document["runs"]] == [8, 33, 50, 70]
+    assert all(set(run["held_out_kinds"]) == {"ellipsoids", "thin"} for run in document["runs"])
+    assert all(abs(run["held_out_mean"] - run["start_mean"]) < 1 for run in document["runs"])
+    np.save(volume, np.random.default_rng(0).uniform(0, 9, (5, 6, 7)))
+    volume_trials.main(["evaluate", str(output), str(volume), "--percent", "10", "--keep"])
+    evaluated = json.loads(output.read_text())["evaluated"]["volume.npy"]
+    assert list(evaluated) == [run["name"] for run in document["runs"]]
+    capsys.readouterr()
+    volume_trials.main(["table", str(output)])
+    printed = capsys.readouterr().out
+    assert "1+2/2 - compact/4, gain in dB" in printed
+    assert "volume.npy" in printed
+
+
 # ---- polish of the deep model ----
 
 
