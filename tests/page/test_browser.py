@@ -56,7 +56,7 @@ def as_shown_in_python(seen: dict[str, Any], folder: Path, monkeypatch: pytest.M
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
     exec(seen["python"], names)  # noqa: S102
-    return names["clean"]
+    return np.asarray(names["clean"])
 
 
 def read_png(path: Path) -> NDArray[Any]:
@@ -84,6 +84,18 @@ def test_png_in_colour(drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyP
     saved = read_png(target)
     same_but_for_rounding(saved, by_command(seen, tmp_path, read_png))
     same_but_for_rounding(saved, as_shown_in_python(seen, tmp_path, monkeypatch))
+
+
+def test_jpeg_that_is_turned(drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x112] = 6
+    image = Image.fromarray(in_bytes(noisy((150, 170, 3))))
+    image.save(tmp_path / "photo.jpg", quality=92, subsampling=0, exif=exif)
+    target = tmp_path / "saved.png"
+    seen = drive("denoise", tmp_path / "photo.jpg", target)
+    check(seen)
+    assert "150 × 170 pixels, colour, uint8" in seen["about"]
+    same_but_for_rounding(read_png(target), as_shown_in_python(seen, tmp_path, monkeypatch))
 
 
 def test_sixteen_bit_tiff_with_another_model_and_level(drive: Drive, tmp_path: Path) -> None:
@@ -202,6 +214,9 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
     data = (tmp_path / "good.png").read_bytes()
     huge = bytearray(data)
     huge[16:24] = (30000).to_bytes(4, "big") * 2
+    soft = Image.fromarray(np.dstack([image, image, image, image]))
+    soft.save(tmp_path / "soft.webp", lossless=True)
+    soft.convert("CMYK").save(tmp_path / "inks.jpg")
     contents = {
         "broken.png": data[: len(data) // 2],
         "oversized.png": bytes(huge),
@@ -212,8 +227,9 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     tifffile.imwrite(tmp_path / "stack.tif", np.stack([image, image]))
-    names = [*contents, "stack.tif"]
+    names = [*contents, "stack.tif", "soft.webp", "inks.jpg"]
     reasons = ["ends too early", "900 megapixels", "damaged", "damaged", "neither", "several pages"]
+    reasons += ["transparent in places", "neither grey nor RGB"]
     seen = drive("refused", tmp_path / "good.webp", *(tmp_path / name for name in names))
     assert seen["elsewhere"] == []
     for name, reason, message in zip(names, reasons, seen["messages"], strict=True):
