@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,56 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
         assert message.startswith(f"{name} cannot be read: "), message
         assert reason in message
     assert seen["hidden"]
+
+
+def test_the_file_that_was_opened_last_is_shown(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((50, 61)))).save(tmp_path / "last.png")
+    seen = drive("late", tmp_path / "last.png")
+    assert seen["elsewhere"] == []
+    assert "61 × 50 pixels, grey, uint8" in seen["about"]
+    assert seen["removed"] == "last.png cannot be read: it was removed."
+    assert seen["missing"].startswith("fibres.tif cannot be read: the server answers 404")
+
+
+def test_a_start_that_failed_is_tried_again(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((50, 61)))).save(tmp_path / "image.png")
+    seen = drive("restarted", tmp_path / "image.png")
+    assert seen["message"] == "The kernels are missing (503)."
+    assert seen["status"].startswith("Denoised in ")
+    assert seen["hidden"]
+
+
+def test_nothing_is_said_about_what_was_replaced(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((1000, 1200)))).save(tmp_path / "large.png")
+    Image.fromarray(in_bytes(noisy((50, 61)))).save(tmp_path / "next.png")
+    seen = drive("replaced", tmp_path / "large.png", tmp_path / "next.png")
+    check(seen)
+    assert "61 × 50 pixels, grey, uint8" in seen["about"]
+    assert seen["status"].startswith("Denoised in ")
+    assert not any("Cancelled" in text for text, _ in seen["said"]), seen["said"]
+    # Nor is everything of the image before offered.
+    estimating = [hidden for text, hidden in seen["said"] if text.startswith("Estimating")]
+    assert estimating == [True]
+
+
+def test_models_are_not_compared_at_two_levels(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((300, 300, 3)))).save(tmp_path / "image.png")
+    seen = drive("levels", tmp_path / "image.png")
+    check(seen)
+    assert seen["compared"] == 0
+    assert seen["status"].startswith("Denoised in ")
+
+
+def test_a_newer_version_waits_until_the_page_is_closed(
+    drive: Drive, built_page: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "page"
+    shutil.copytree(built_page, folder)
+    seen = drive("upgraded", folder, folder=folder)
+    check(seen)
+    assert seen["installed"]
+    assert "a newer version" not in seen["before"]
+    assert "a newer version" in seen["after"]
 
 
 @pytest.mark.long
