@@ -1,4 +1,5 @@
-// Keeps the page for use without a network: all of its files, in one version. It answers requests for
+// Keeps the page for use without a network: all of its files, in one version. A newer version waits
+// until no page of this one is open, so that no page has files of two versions. It answers requests for
 // these files only, and sends nothing anywhere. Its answers isolate the page from other sites, which
 // lets workers share memory also where the host does not send these headers.
 
@@ -10,7 +11,6 @@ self.addEventListener("install", (event) => {
   const fill = async () => {
     const cache = await caches.open(CACHE);
     await cache.addAll(FILES.map((name) => new Request(name, { cache: "reload" })));
-    await self.skipWaiting();
   };
   event.waitUntil(fill());
 });

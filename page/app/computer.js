@@ -20,10 +20,14 @@ export class Computer {
     this.pending = new Map();
     this.next = 0;
     this.ready = null;
+    this.stops = 0;
+    this.asked = 0; // what is not answered yet, also while the worker starts
   }
 
   async #start() {
+    const { stops } = this;
     this.module ??= await compiled(this.shared ? "shared" : "single");
+    if (this.stops !== stops) throw new Cancelled();
     const cores = navigator.hardwareConcurrency || 1;
     const memory = navigator.deviceMemory ?? 4;
     this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
@@ -70,13 +74,27 @@ export class Computer {
   async ask(action, argument) {
     this.ready ??= this.#start();
     const { ready } = this;
-    await ready;
+    this.asked += 1;
+    try {
+      await this.#started(ready);
+      return await this.#ask(action, argument);
+    } finally {
+      this.asked -= 1;
+    }
+  }
+
+  async #started(ready) {
+    try {
+      await ready;
+    } catch (error) {
+      if (this.ready === ready) this.stop(); // what is asked next starts again
+      throw error;
+    }
     if (this.ready !== ready) throw new Cancelled();
-    return this.#ask(action, argument);
   }
 
   async open(image) {
-    if (this.pending.size) this.stop();
+    if (this.busy) this.stop();
     this.image = null;
     const answer = await this.ask("open", image);
     this.image = image;
@@ -84,11 +102,12 @@ export class Computer {
   }
 
   get busy() {
-    return this.pending.size > 0;
+    return this.asked > 0;
   }
 
   /** End what is under way; what is asked next starts again. */
   stop() {
+    this.stops += 1;
     this.worker?.terminate();
     this.worker = null;
     this.ready = null;

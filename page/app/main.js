@@ -39,9 +39,12 @@ const elements = Object.fromEntries(
 );
 
 const state = {
+  opening: 0, // how often something was opened
+  using: 0, // how often an image was taken to be denoised
   source: null, // as it was opened
   image: null, // what is denoised: the source, or the source with noise
   estimate: null,
+  failed: false, // whether the image could not even be estimated
   sigma: null, // null: as estimated
   result: null, // { part, values, images, steps, seconds, model, sigma, level }
   step: 0,
@@ -49,6 +52,7 @@ const state = {
   seen: 0, // of which so many times it is computed, or was cancelled
   asked: null, // { part, model, sigma } of what is being computed
   running: false,
+  comparing: null, // an object for each comparison that is under way
 };
 
 const shown = (value) => String(Number(value.toPrecision(value >= 1000 ? 4 : 3)));
@@ -100,15 +104,27 @@ function setRunning(running, text, { canStop = true } = {}) {
 
 // ---- opening ----
 
-async function openBytes(name, bytes) {
+async function bytesOf(name, read) {
+  try {
+    return new Uint8Array(await read());
+  } catch (error) {
+    throw new FileError(`${name} cannot be read: ${error.message.replace(/\.$/, "")}.`);
+  }
+}
+
+/** Open the image whose bytes `read` returns, unless another one is opened meanwhile. */
+async function openImage(name, read) {
+  state.opening += 1;
+  const { opening } = state;
   elements.message.hidden = true;
   let image;
   try {
-    image = await readImage(name, bytes);
+    image = await readImage(name, await bytesOf(name, read));
   } catch (error) {
-    complain(error);
+    if (state.opening === opening) complain(error);
     return;
   }
+  if (state.opening !== opening) return;
   state.source = image;
   state.sigma = null;
   elements.added.value = 0;
@@ -124,12 +140,23 @@ async function openBytes(name, bytes) {
   await use(image);
 }
 
+/** Return a function that says whether another image has taken the place of the present one. */
+function gone() {
+  const { using } = state;
+  return () => state.using !== using;
+}
+
 /** Denoise an image: the source, or the source with noise. */
 async function use(image, { keepView = false } = {}) {
   if (computer.busy) computer.stop();
+  state.using += 1;
+  state.seen = state.wanted; // nothing more of the image before
+  const isGone = gone();
   state.image = image;
   state.result = null;
   state.estimate = null;
+  state.failed = false;
+  elements.message.hidden = true;
   state.window = windowOf(state.source);
   state.range = rangeOf(state.source);
   const before = painted(image, state.window);
@@ -142,7 +169,8 @@ async function use(image, { keepView = false } = {}) {
     view.open(before, whole);
     if (state.isLarge) view.fit(partAround(view.centre));
   }
-  elements.compared.replaceChildren();
+  forgetCompared();
+  elements.whole.hidden = true;
   showAbout();
   showSettings();
   showSteps();
@@ -159,12 +187,15 @@ async function use(image, { keepView = false } = {}) {
       samples: image.samples,
     });
   } catch (error) {
+    if (isGone()) return;
+    state.failed = true;
     setRunning(false);
+    say("");
     complain(error);
     return;
   }
+  if (isGone()) return;
   setRunning(false);
-  if (state.image !== image) return;
   if (!state.estimate && state.sigma === null) state.sigma = Number(shown(state.range * 0.05));
   showSettings();
   await update();
@@ -240,6 +271,7 @@ const isWhole = (part) => part.width === state.image.width && part.height === st
  * is left to do; what was asked for meanwhile is done last.
  */
 function update(part = null) {
+  if (state.failed) return use(state.image, { keepView: true });
   state.wanted += 1;
   state.wantedPart = part;
   // A short run is not worth ending: its worker would have to start again.
@@ -253,17 +285,21 @@ function update(part = null) {
 async function updates() {
   do {
     state.seen = state.wanted;
-    await run(state.image, state.wantedPart ?? partAround(view.centre));
+    await run(state.wantedPart ?? partAround(view.centre));
   } while (state.wanted !== state.seen);
 }
 
 /** End what is under way, and forget what was asked for meanwhile. */
 function cancel() {
   state.seen = state.wanted;
+  const isComparing = state.comparing && !state.updating;
+  endComparing();
   computer.stop();
+  if (isComparing) sayCancelled();
 }
 
-async function run(image, part) {
+async function run(part) {
+  const isGone = gone();
   const model = elements.model.value;
   const { sigma } = state;
   const isAll = isWhole(part);
@@ -273,7 +309,7 @@ async function run(image, part) {
   const keepSteps = !(isAll && state.isLarge);
   try {
     const found = await computer.ask("denoise", { model, sigma, part, keepSteps });
-    if (state.image !== image) return;
+    if (isGone()) return;
     const level = sigma ?? state.estimate.sigma;
     state.result = { ...found, part, model, sigma, level, values: found.result };
     state.result.steps = keepSteps ? steps : 1;
@@ -281,8 +317,10 @@ async function run(image, part) {
     setRunning(false);
     showResult();
   } catch (error) {
+    if (isGone()) return;
     setRunning(false);
     if (error instanceof Cancelled) {
+      if (state.wanted !== state.seen) return; // it goes on with other settings
       sayCancelled();
       // The button that had the focus is no longer there.
       if ([document.body, elements.cancel].includes(document.activeElement)) elements.sigma.focus();
@@ -403,7 +441,7 @@ async function explain(place) {
     if (found) showWhy(found, mark, step);
     else forgetWhy();
   } catch (error) {
-    complain(error);
+    if (view.mark === mark) complain(error);
   }
 }
 
@@ -457,7 +495,9 @@ function showWhy(found, mark, step) {
 // ---- comparing models ----
 
 async function compare() {
-  if (state.running) return;
+  if (state.running || state.comparing) return;
+  if (state.failed) await update();
+  if (state.failed) return;
   const { image } = state;
   const side = { width: Math.min(COMPARED_SIDE, image.width), height: Math.min(COMPARED_SIDE, image.height) };
   const part = {
@@ -468,20 +508,39 @@ async function compare() {
   const { sigma } = state;
   const clean = image === state.source ? null : partOf(state.source, part);
   elements.compared.replaceChildren();
-  setRunning(true, "Comparing models…");
+  const comparing = {};
+  state.comparing = comparing;
+  const isOver = () => state.comparing !== comparing;
   try {
     for (const { name } of data.models) {
+      await state.updating; // what was asked for meanwhile goes first
+      if (isOver()) return;
+      setRunning(true, "Comparing models…");
       const found = await computer.ask("denoise", { model: name, sigma, part, keepSteps: false });
-      if (state.image !== image) return;
+      if (isOver()) return;
       addCompared(name, found, part, clean);
     }
-    setRunning(false);
-    say("Compared all models.");
+    endComparing("Compared all models.");
   } catch (error) {
-    setRunning(false);
-    if (error instanceof Cancelled) sayCancelled();
-    else complain(error);
+    if (isOver()) return;
+    endComparing();
+    complain(error);
   }
+}
+
+/** Compare no further; what else is under way goes on, and says so itself. */
+function endComparing(text = "") {
+  if (!state.comparing) return;
+  state.comparing = null;
+  if (state.updating) return;
+  setRunning(false);
+  say(text);
+}
+
+/** Forget what was compared, of another image or another level. */
+function forgetCompared() {
+  endComparing();
+  elements.compared.replaceChildren();
 }
 
 function addCompared(name, found, part, clean) {
@@ -628,7 +687,7 @@ function listen() {
     const level = low * (high / low) ** (elements.sigma.value / 1000);
     state.sigma = elements.sigma.value === "0" ? 0 : Number(shown(level));
     elements["sigma-value"].textContent = shown(state.sigma);
-    elements.compared.replaceChildren(); // of another level
+    forgetCompared();
     clearTimeout(timer);
     timer = setTimeout(() => {
       showSettings();
@@ -637,7 +696,7 @@ function listen() {
   });
   on("sigma-auto", "click", () => {
     state.sigma = null;
-    elements.compared.replaceChildren();
+    forgetCompared();
     showSettings();
     update();
     elements.sigma.focus();
@@ -685,17 +744,22 @@ function listen() {
   });
 }
 
-async function openFile(file) {
-  if (file.size > 8 * MOST_PIXELS) {
-    const size = Math.round(file.size / 1e6);
-    complain(new FileError(`${file.name} cannot be read: its ${size} MB are too much for this page.`));
-    return;
-  }
-  await openBytes(file.name, new Uint8Array(await file.arrayBuffer()));
+function openFile(file) {
+  return openImage(file.name, () => {
+    if (file.size > 8 * MOST_PIXELS)
+      throw new Error(`its ${Math.round(file.size / 1e6)} MB are too much for this page`);
+    return file.arrayBuffer();
+  });
+}
+
+async function fetched(name) {
+  const response = await fetch(name);
+  if (!response.ok) throw new Error(`the server answers ${response.status} for ${name}`);
+  return response;
 }
 
 async function showSamples() {
-  const samples = await (await fetch("samples/samples.json")).json();
+  const samples = await (await fetched("samples/samples.json")).json();
   for (const { file, title, about, thumbnail } of samples) {
     const button = document.createElement("button");
     button.type = "button";
@@ -706,17 +770,16 @@ async function showSamples() {
     const strong = document.createElement("strong");
     strong.textContent = title;
     button.append(picture, strong, about);
-    button.addEventListener("click", async () => {
-      const response = await fetch(`samples/${file}`);
-      await openBytes(file, new Uint8Array(await response.arrayBuffer()));
-    });
+    button.addEventListener("click", () =>
+      openImage(file, async () => (await fetched(`samples/${file}`)).arrayBuffer()),
+    );
     byId("samples").append(button);
   }
 }
 
 async function begin() {
   const [models, constants] = await Promise.all(
-    ["models", "constants"].map(async (name) => (await fetch(`data/${name}.json`)).json()),
+    ["models", "constants"].map(async (name) => (await fetched(`data/${name}.json`)).json()),
   );
   data = models;
   for (const { name } of data.models) {
@@ -737,7 +800,7 @@ async function begin() {
   elements.machine.textContent = `integrodiff ${data.version}. Computes in this browser, ${workers}.`;
   document.body.dataset.ready = "yes";
   performance.mark("ready");
-  await showSamples();
+  await showSamples().catch(complain);
   if ("serviceWorker" in navigator && location.protocol.startsWith("http"))
     navigator.serviceWorker.register("service-worker.js").catch(() => {});
 }

@@ -17,13 +17,14 @@ export function windowOf(image) {
 
 /** Largest difference of grey values that an image could have; src/integrodiff/grey_range.py. */
 export function rangeOf(image) {
-  const { data } = image;
+  const { data, stride, samples } = image;
   if (data instanceof Uint8Array) return 255;
   let [low, high] = [Infinity, -Infinity];
-  for (let k = 0; k < data.length; k += 1) {
-    if (data[k] < low) low = data[k];
-    if (data[k] > high) high = data[k];
-  }
+  for (let k = 0; k < data.length; k += stride)
+    for (let s = k; s < k + samples; s += 1) {
+      if (data[s] < low) low = data[s];
+      if (data[s] > high) high = data[s];
+    }
   if (data instanceof Uint16Array) return 2 ** [8, 10, 12, 14, 16].find((b) => 2 ** b > high) - 1;
   return high - low || 1;
 }

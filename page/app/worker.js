@@ -23,7 +23,7 @@ async function start({ module, shared, helpers, data, memoryLimit }) {
         new Promise((resolve, reject) => {
           const helper = new Worker(new URL("./helper.js", import.meta.url), { type: "module" });
           helper.onmessage = resolve;
-          helper.onerror = reject;
+          helper.onerror = (event) => reject(new Error(event.message || "a helper did not start"));
           helper.postMessage(invitation);
         }),
     ),

@@ -1,4 +1,5 @@
-// JPEG and WebP, which the browser decodes itself.
+// JPEG and WebP, which the browser decodes itself. A canvas multiplies colours by transparency and
+// rounds them, so that only opaque pictures come out of it as they are.
 
 import { FileError } from "./errors.js";
 
@@ -28,6 +29,7 @@ export async function readPicture(bytes, checkSize) {
   const jpeg = isJpeg(bytes);
   const header = jpeg ? jpegHeader(bytes) : null;
   if (jpeg && !header) throw new FileError("its header is damaged");
+  if (header?.components === 4) throw new FileError("its colours are neither grey nor RGB");
   if (header) checkSize(header.width, header.height);
   let bitmap;
   try {
@@ -43,23 +45,26 @@ export async function readPicture(bytes, checkSize) {
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
   const grey = header?.components === 1;
-  let stride = grey ? 1 : 3;
+  const stride = grey ? 1 : 3;
   // In bands: a copy of all pixels at once could be too much beside the canvas.
   const rows = Math.max(1, Math.floor(2 ** 22 / width));
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
   const pixels = [];
-  let opaque = true;
   for (let y = 0; y < height; y += rows) {
     const band = context.getImageData(0, y, width, Math.min(rows, height - y)).data;
-    if (!jpeg) for (let k = 3; opaque && k < band.length; k += 4) opaque = band[k] === 255;
+    for (let k = 3; !jpeg && k < band.length; k += 4)
+      if (band[k] < 255)
+        throw new FileError(
+          "it is transparent in places, and the browser does not give the colours there exactly; " +
+            "save it as PNG, or take the command line",
+        );
     pixels.push(band);
   }
-  if (!opaque) stride = 4;
   const data = new Uint8Array(width * height * stride);
   let n = 0;
   for (const band of pixels)
     for (let k = 0; k < band.length; k += 4)
       for (let c = 0; c < stride; c += 1, n += 1) data[n] = band[k + c];
-  return { format: jpeg ? "jpeg" : "webp", width, height, stride, samples: grey ? 1 : 3, data };
+  return { format: jpeg ? "jpeg" : "webp", width, height, stride, samples: stride, data };
 }

@@ -1,5 +1,5 @@
 // PNG with 8 and 16 bits per sample, which a canvas would cut to 8. Fewer bits and palettes are read
-// as 8 bits.
+// as 8 bits, and a transparent colour as alpha, as in src/integrodiff/io/formats/png.py.
 
 import { FileError } from "./errors.js";
 import { deflate, inflate } from "./streams.js";
@@ -64,6 +64,32 @@ function unfilter(rows, width, height, bytesPerPixel, rowBytes, start) {
   return at;
 }
 
+/** Return the values with alpha, which is zero where a pixel has the transparent colour. */
+function withAlpha(data, channels, colour) {
+  const found = new data.constructor((data.length / channels) * (channels + 1));
+  const opaque = 2 ** (8 * data.BYTES_PER_ELEMENT) - 1;
+  for (let n = 0, target = 0; n < data.length; n += channels, target += channels + 1) {
+    let isTransparent = true;
+    for (let c = 0; c < channels; c += 1) {
+      found[target + c] = data[n + c];
+      isTransparent &&= data[n + c] === colour[c];
+    }
+    found[target + channels] = isTransparent ? 0 : opaque;
+  }
+  return found;
+}
+
+/** Return the colours of a palette, with alpha if the file gives some. */
+function colours(indices, palette, alphas) {
+  const stride = alphas ? 4 : 3;
+  const found = new Uint8Array(indices.length * stride);
+  indices.forEach((index, n) => {
+    for (let c = 0; c < 3; c += 1) found[stride * n + c] = palette[3 * index + c] ?? 0;
+    if (alphas) found[stride * n + 3] = alphas[index] ?? 255;
+  });
+  return found;
+}
+
 export async function readPng(bytes, checkSize) {
   const chunks = [...chunksOf(bytes)];
   const header = chunks[0];
@@ -114,15 +140,23 @@ export async function readPng(bytes, checkSize) {
     at = end;
   });
   const kept = chunks.filter(({ name }) => KEPT.includes(name));
-  const image = { format: "png", width, height, stride: channels, data, kept };
-  if (type !== 3) return { ...image, samples: channels > 2 ? 3 : 1 };
-  const palette = chunks.find(({ name }) => name === "PLTE")?.data;
-  if (!palette) throw new FileError("its palette is missing");
-  const colours = new Uint8Array(width * height * 3);
-  data.forEach((index, n) => {
-    for (let c = 0; c < 3; c += 1) colours[3 * n + c] = palette[3 * index + c] ?? 0;
-  });
-  return { ...image, data: colours, stride: 3, samples: 3 };
+  const transparency = chunks.find(({ name }) => name === "tRNS")?.data;
+  const image = { format: "png", width, height, bits: depth, kept };
+  if (type === 3) {
+    const palette = chunks.find(({ name }) => name === "PLTE")?.data;
+    if (!palette) throw new FileError("its palette is missing");
+    const stride = transparency ? 4 : 3;
+    return { ...image, data: colours(data, palette, transparency), stride, samples: 3 };
+  }
+  const samples = channels > 2 ? 3 : 1;
+  if (!transparency || channels > samples) return { ...image, data, stride: channels, samples };
+  if (transparency.length < 2 * channels) throw new FileError("its transparent colour is damaged");
+  const colour = Array.from(
+    { length: channels },
+    (_, c) => ((transparency[2 * c] << 8) | transparency[2 * c + 1]) * factor,
+  );
+  const expanded = withAlpha(data, channels, colour);
+  return { ...image, data: expanded, stride: channels + 1, samples, transparentColour: true };
 }
 
 const CRC = Uint32Array.from({ length: 256 }, (_, n) => {

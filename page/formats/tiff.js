@@ -15,11 +15,17 @@ const COMPRESSIONS = {
   50000: "Zstandard",
   34925: "LZMA",
 };
+// Kinds of a sample after grey or RGB that is transparency: colours are multiplied by it, or not.
+const TRANSPARENCY = [1, 2];
+const GEO_KEYS = 34735;
 // Resolution and its unit, which the result has in common with the image.
 const KEPT = [282, 283, 296];
 // Tags with a value for each strip or tile, and those with a few values; others are not looked at.
 const LONG = new Set([273, 279, 324, 325]);
-const SHORT = new Set([254, 256, 257, 258, 259, 262, 277, 278, 284, 317, 322, 323, 339, ...KEPT]);
+const SHORT = new Set([
+  ...[254, 256, 257, 258, 259, 262, 277, 278, 284, 317, 322, 323, 338, 339, GEO_KEYS],
+  ...KEPT,
+]);
 const MOST_BLOCKS = 1 << 22;
 const MOST_VALUES = 16;
 
@@ -202,6 +208,13 @@ export async function readTiff(bytes, checkSize) {
   const samples = photometric === 2 ? 3 : 1;
   if (perPixel < samples || perPixel > samples + 1)
     throw new FileError(`it has ${perPixel} values for each pixel; grey and RGB are known here`);
+  const extra = TRANSPARENCY.find((kind) => kind === one(338, 0)) ?? 0;
+  if (perPixel > samples && !extra && (samples === 1 || tags.has(GEO_KEYS)))
+    throw new FileError(
+      samples === 1
+        ? "it has two channels; the command line denoises both"
+        : "it has four bands; the command line denoises all of them",
+    );
   const separate = one(284, 1) === 2 && perPixel > 1;
   const tiled = tags.has(322);
   const [blockWidth, blockHeight] = tiled
@@ -239,11 +252,13 @@ export async function readTiff(bytes, checkSize) {
   }
   const inverted = photometric === 0;
   const kept = KEPT.filter((tag) => tags.has(tag)).map((tag) => [tag, one(tag)]);
-  return { format: "tiff", width, height, stride: perPixel, samples, data, inverted, kept };
+  const layout = { stride: perPixel, samples, extra, separate };
+  return { format: "tiff", width, height, ...layout, data, inverted, kept };
 }
 
 /** Return an uncompressed TIFF file with the type of the data. */
-export function writeTiff({ width, height, stride, samples, data, inverted = false, kept = [] }) {
+export function writeTiff(image) {
+  const { width, height, stride, samples, data, extra, inverted = false, kept = [] } = image;
   const size = data.BYTES_PER_ELEMENT;
   const float = data instanceof Float32Array || data instanceof Float64Array;
   const photometric = samples === 3 ? 2 : inverted ? 0 : 1;
@@ -263,20 +278,20 @@ export function writeTiff({ width, height, stride, samples, data, inverted = fal
       tag === 296 ? short(296, value) : { tag, type: 5, values: [value] },
     ),
     short(284, 1),
-    ...(stride > samples ? [short(338, 2)] : []),
+    ...(stride > samples ? [short(338, extra)] : []),
     short(339, ...new Array(stride).fill(float ? 3 : 1)),
   ].sort((a, b) => a.tag - b.tag);
   const lengths = { 3: 2, 4: 4, 5: 8 };
   const header = 8 + 2 + 12 * entries.length + 4;
-  let extra = header;
+  let end = header;
   for (const entry of entries) {
     const length = lengths[entry.type] * entry.values.length;
     if (length > 4) {
-      entry.place = extra;
-      extra += length + (length & 1);
+      entry.place = end;
+      end += length + (length & 1);
     }
   }
-  const start = Math.ceil(extra / 16) * 16;
+  const start = Math.ceil(end / 16) * 16;
   const head = new Uint8Array(start);
   const view = new DataView(head.buffer);
   view.setUint16(0, 0x4949);

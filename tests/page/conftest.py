@@ -70,9 +70,13 @@ def drive(node: Node, built_page: Path) -> Node:
         pytest.skip("playwright-core is not installed; run `npm ci` in the folder page")
 
     def run(
-        scenario: str, *arguments: str | Path, isolated: bool = True, patience: int = 120
+        scenario: str,
+        *arguments: str | Path,
+        isolated: bool = True,
+        patience: int = 120,
+        folder: Path = built_page,
     ) -> Any:
-        with served(built_page, isolated=isolated) as address:
+        with served(folder, isolated=isolated) as address:
             return node("drive.mjs", scenario, address, *arguments, patience=patience)
 
     return run

@@ -1,7 +1,7 @@
 // Drive the page in Chromium as a person would: node drive.mjs DIST SCENARIO ADDRESS ...
 // Prints what was seen as JSON, for tests/page/test_browser.py to judge.
 
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [dist, scenario, address, ...given] = process.argv.slice(2);
@@ -145,6 +145,120 @@ const scenarios = {
     }
     await choose(page, good);
     return { messages, hidden: await page.isHidden("#message") };
+  },
+
+  // A sample whose bytes come late, after a file that was opened later; and files that cannot be read.
+  async late(file) {
+    const page = await open({ serviceWorkers: "block" });
+    let release;
+    const held = new Promise((resolve) => (release = resolve));
+    await page.route("**/samples/phantom.tif", async (route) => {
+      await held;
+      await route.continue();
+    });
+    await page.route("**/samples/fibres.tif", (route) => route.fulfill({ status: 404 }));
+    const arrived = page.waitForResponse("**/samples/phantom.tif");
+    await page.click('[data-sample="phantom.tif"]');
+    await choose(page, file);
+    release();
+    await (await arrived).finished();
+    await page.waitForTimeout(500);
+    const about = await text(page, "#about");
+    const message = async (act) => {
+      await act();
+      await page.waitForSelector("#message:not([hidden])");
+      return text(page, "#message");
+    };
+    await page.click("#back");
+    const missing = await message(() => page.click('[data-sample="fibres.tif"]'));
+    await page.evaluate(() => {
+      document.querySelector("#message").hidden = true;
+      File.prototype.arrayBuffer = () => Promise.reject(new Error("it was removed"));
+    });
+    const removed = await message(() => page.setInputFiles("#file", file));
+    return { about, missing, removed };
+  },
+
+  // Kernels that the server does not give at first.
+  async restarted(file) {
+    const page = await open({ serviceWorkers: "block" });
+    const kernels = "**/kernels/*.wasm";
+    await page.route(kernels, (route) => route.fulfill({ status: 503 }));
+    await page.setInputFiles("#file", file);
+    await page.waitForSelector("#message:not([hidden])");
+    const message = await text(page, "#message");
+    await page.unroute(kernels);
+    await andWait(page, () => page.selectOption("#model", "pm"));
+    return { ...(await facts(page)), message, hidden: await page.isHidden("#message") };
+  },
+
+  // Another model, and then another image, while everything of a large image is denoised.
+  async replaced(large, next) {
+    const page = await open();
+    await choose(page, large);
+    await page.evaluate(() => {
+      const status = document.querySelector("#status");
+      window.said = [];
+      new MutationObserver(() =>
+        window.said.push([status.textContent, document.querySelector("#whole").hidden]),
+      ).observe(status, { childList: true });
+    });
+    const all = async () => {
+      await page.click("#whole");
+      await page.waitForFunction(() => document.querySelector("#progress").value > 0);
+    };
+    await all();
+    await andWait(page, () => page.selectOption("#model", "iad-deep"));
+    await all();
+    await choose(page, next);
+    return { ...(await facts(page)), said: await page.evaluate(() => window.said) };
+  },
+
+  // Another noise level while models are compared.
+  async levels(file) {
+    const page = await open();
+    await choose(page, file);
+    await page.click("#compare summary");
+    await page.click("#compare-run");
+    await page.waitForSelector("#compared button");
+    await andWait(page, async () => {
+      await page.focus("#sigma");
+      await page.keyboard.press("ArrowRight");
+    });
+    await page.waitForTimeout(1500);
+    const compared = await page.locator("#compared button").count();
+    return { ...(await facts(page)), compared };
+  },
+
+  // A newer version on the server while the page is open, and after it was closed.
+  async upgraded(folder) {
+    const page = await open();
+    await page.waitForFunction(() => navigator.serviceWorker.controller !== null);
+    for (const [file, old, newer] of [
+      ["service-worker.js", /const VERSION = "/, 'const VERSION = "newer-'],
+      ["index.html", /<title>.*<\/title>/, "<title>a newer version</title>"],
+    ])
+      writeFileSync(`${folder}/${file}`, readFileSync(`${folder}/${file}`, "utf8").replace(old, newer));
+    const installed = await page.evaluate(async () => {
+      const registration = await navigator.serviceWorker.getRegistration();
+      await registration.update();
+      const worker = registration.installing ?? registration.waiting;
+      while (worker.state === "installing")
+        await new Promise((resolve) => worker.addEventListener("statechange", resolve, { once: true }));
+      return worker.state !== "redundant";
+    });
+    await page.waitForTimeout(500); // in which it must not take over
+    const before = await page.evaluate(async () => (await fetch("index.html")).text());
+    const context = page.context();
+    await page.close();
+    let after = "";
+    for (let k = 0; k < 20 && !after.includes("newer"); k += 1) {
+      const next = await context.newPage();
+      await next.goto(address);
+      after = await next.title();
+      await next.close();
+    }
+    return { installed, before, after };
   },
 
   // The ways to open a file other than by its field: by a button, dropped, and pasted.

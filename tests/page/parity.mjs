@@ -21,8 +21,16 @@ const { Engine } = await load("core/engine.js");
 const { explainAt } = await load("core/explain.js");
 const { readImage, writeImage } = await load("formats/files.js");
 const { commandFor, pythonFor } = await load("app/commands.js");
+const { rangeOf } = await load("app/pixels.js");
 
 const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, float32: Float32Array, float64: Float64Array };
+
+const fileAt = (path) => readImage(path.split("/").at(-1), new Uint8Array(readFileSync(path)));
+
+const base64 = async ({ blob }) => Buffer.from(await blob.arrayBuffer()).toString("base64");
+
+const engineOfOne = () =>
+  new Engine(new WebAssembly.Module(readFileSync(`${dist}/kernels/single.wasm`)), { shared: false });
 
 function imageOf({ path, shape, dtype }) {
   const bytes = readFileSync(path);
@@ -56,8 +64,7 @@ const tasks = {
     }),
 
   denoise() {
-    const module = new WebAssembly.Module(readFileSync(`${dist}/kernels/single.wasm`));
-    const engine = new Engine(module, { shared: false });
+    const engine = engineOfOne();
     return given.map(({ image, model, sigma, limit, part }) => {
       const opened = imageOf(image);
       const plan = planOf(survey(opened, constants), modelNamed(model), sigma);
@@ -78,7 +85,7 @@ const tasks = {
     const found = [];
     for (const path of given) {
       try {
-        const image = await readImage(path.split("/").at(-1), new Uint8Array(readFileSync(path)));
+        const image = await fileAt(path);
         const values = new Float64Array((image.data.length / image.stride) * image.samples);
         for (let n = 0; n < values.length; n += 1)
           values[n] = image.data[Math.floor(n / image.samples) * image.stride + (n % image.samples)];
@@ -88,7 +95,7 @@ const tasks = {
           ...{ width, height, samples, stride, type: image.data.constructor.name },
           data: Array.from(image.data),
           name: written.name,
-          written: Buffer.from(await written.blob.arrayBuffer()).toString("base64"),
+          written: await base64(written),
         });
       } catch (error) {
         found.push({ error: error.message });
@@ -96,6 +103,30 @@ const tasks = {
     }
     return found;
   },
+
+  /** Denoise files, with the command and the code that are shown for them. */
+  async shown() {
+    const engine = engineOfOne();
+    const found = [];
+    for (const { path, model, sigma } of given) {
+      const image = await fileAt(path);
+      const { width, height } = image;
+      const plan = planOf(survey(image, constants), modelNamed(model), sigma);
+      const whole = { x: 0, y: 0, width, height };
+      const { result } = denoisePart(engine, image, plan, whole, { limit: 2 ** 30 });
+      const settings = { model, defaultModel: "", sigma };
+      const { name, blob } = await writeImage(image, result, "denoised");
+      found.push({
+        name,
+        written: await base64({ blob }),
+        command: commandFor(image, settings),
+        python: pythonFor(image, settings),
+      });
+    }
+    return found;
+  },
+
+  ranges: () => given.map(({ image, samples }) => rangeOf({ ...imageOf(image), samples })),
 
   commands: () =>
     given.map(({ image, settings }) => {

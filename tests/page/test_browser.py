@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def as_shown_in_python(seen: dict[str, Any], folder: Path, monkeypatch: pytest.M
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
     exec(seen["python"], names)  # noqa: S102
-    return names["clean"]
+    return np.asarray(names["clean"])
 
 
 def read_png(path: Path) -> NDArray[Any]:
@@ -84,6 +85,18 @@ def test_png_in_colour(drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyP
     saved = read_png(target)
     same_but_for_rounding(saved, by_command(seen, tmp_path, read_png))
     same_but_for_rounding(saved, as_shown_in_python(seen, tmp_path, monkeypatch))
+
+
+def test_jpeg_that_is_turned(drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x112] = 6
+    image = Image.fromarray(in_bytes(noisy((150, 170, 3))))
+    image.save(tmp_path / "photo.jpg", quality=92, subsampling=0, exif=exif)
+    target = tmp_path / "saved.png"
+    seen = drive("denoise", tmp_path / "photo.jpg", target)
+    check(seen)
+    assert "150 × 170 pixels, colour, uint8" in seen["about"]
+    same_but_for_rounding(read_png(target), as_shown_in_python(seen, tmp_path, monkeypatch))
 
 
 def test_sixteen_bit_tiff_with_another_model_and_level(drive: Drive, tmp_path: Path) -> None:
@@ -202,6 +215,9 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
     data = (tmp_path / "good.png").read_bytes()
     huge = bytearray(data)
     huge[16:24] = (30000).to_bytes(4, "big") * 2
+    soft = Image.fromarray(np.dstack([image, image, image, image]))
+    soft.save(tmp_path / "soft.webp", lossless=True)
+    soft.convert("CMYK").save(tmp_path / "inks.jpg")
     contents = {
         "broken.png": data[: len(data) // 2],
         "oversized.png": bytes(huge),
@@ -212,14 +228,65 @@ def test_files_that_cannot_be_read(drive: Drive, tmp_path: Path) -> None:
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     tifffile.imwrite(tmp_path / "stack.tif", np.stack([image, image]))
-    names = [*contents, "stack.tif"]
+    names = [*contents, "stack.tif", "soft.webp", "inks.jpg"]
     reasons = ["ends too early", "900 megapixels", "damaged", "damaged", "neither", "several pages"]
+    reasons += ["transparent in places", "neither grey nor RGB"]
     seen = drive("refused", tmp_path / "good.webp", *(tmp_path / name for name in names))
     assert seen["elsewhere"] == []
     for name, reason, message in zip(names, reasons, seen["messages"], strict=True):
         assert message.startswith(f"{name} cannot be read: "), message
         assert reason in message
     assert seen["hidden"]
+
+
+def test_the_file_that_was_opened_last_is_shown(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((50, 61)))).save(tmp_path / "last.png")
+    seen = drive("late", tmp_path / "last.png")
+    assert seen["elsewhere"] == []
+    assert "61 × 50 pixels, grey, uint8" in seen["about"]
+    assert seen["removed"] == "last.png cannot be read: it was removed."
+    assert seen["missing"].startswith("fibres.tif cannot be read: the server answers 404")
+
+
+def test_a_start_that_failed_is_tried_again(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((50, 61)))).save(tmp_path / "image.png")
+    seen = drive("restarted", tmp_path / "image.png")
+    assert seen["message"] == "The kernels are missing (503)."
+    assert seen["status"].startswith("Denoised in ")
+    assert seen["hidden"]
+
+
+def test_nothing_is_said_about_what_was_replaced(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((1000, 1200)))).save(tmp_path / "large.png")
+    Image.fromarray(in_bytes(noisy((50, 61)))).save(tmp_path / "next.png")
+    seen = drive("replaced", tmp_path / "large.png", tmp_path / "next.png")
+    check(seen)
+    assert "61 × 50 pixels, grey, uint8" in seen["about"]
+    assert seen["status"].startswith("Denoised in ")
+    assert not any("Cancelled" in text for text, _ in seen["said"]), seen["said"]
+    # Nor is everything of the image before offered.
+    estimating = [hidden for text, hidden in seen["said"] if text.startswith("Estimating")]
+    assert estimating == [True]
+
+
+def test_models_are_not_compared_at_two_levels(drive: Drive, tmp_path: Path) -> None:
+    Image.fromarray(in_bytes(noisy((300, 300, 3)))).save(tmp_path / "image.png")
+    seen = drive("levels", tmp_path / "image.png")
+    check(seen)
+    assert seen["compared"] == 0
+    assert seen["status"].startswith("Denoised in ")
+
+
+def test_a_newer_version_waits_until_the_page_is_closed(
+    drive: Drive, built_page: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "page"
+    shutil.copytree(built_page, folder)
+    seen = drive("upgraded", folder, folder=folder)
+    check(seen)
+    assert seen["installed"]
+    assert "a newer version" not in seen["before"]
+    assert "a newer version" in seen["after"]
 
 
 @pytest.mark.long

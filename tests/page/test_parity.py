@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tifffile
+from command_line import run
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter, laplace
@@ -271,24 +272,70 @@ def example(shape: tuple[int, ...], dtype: type, seed: int = 0) -> NDArray[Any]:
     return np.repeat(values, 2, axis=1)[:, : shape[1]].astype(dtype)
 
 
-def sixteen_bit_colour(image: NDArray[np.uint16]) -> bytes:
-    """Return a PNG file, which Pillow does not write."""
-    import struct
-
-    height, width = image.shape[:2]
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in image)
+def png_file(image: NDArray[Any], kind: int, depth: int, **chunks: bytes) -> bytes:
+    """Return a PNG file of any kind of colours and depth, with further chunks."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         length, check = len(data), zlib.crc32(name + data)
         return struct.pack(">I", length) + name + data + struct.pack(">I", check)
 
-    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    height, width = image.shape[:2]
+    shifts = np.arange(depth - 1, -1, -1)
+    bits = (image.reshape(height, -1, 1) >> shifts & 1).astype(np.uint8).reshape(height, -1)
+    rows = b"".join(b"\0" + np.packbits(row).tobytes() for row in bits)
+    header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", header)
+        + b"".join(chunk(name.encode(), data) for name, data in chunks.items())
         + chunk(b"IDAT", zlib.compress(rows))
         + chunk(b"IEND", b"")
     )
+
+
+GREY, RGB, PALETTE, GREY_ALPHA, RGB_ALPHA = 0, 2, 3, 4, 6
+"""Kinds of colours of PNG."""
+
+
+def transparent_pngs() -> dict[str, bytes]:
+    """Return PNG files with transparency of each kind, all with the same waves and noise."""
+    y, x = np.mgrid[:40, :44]
+    grey = 0.5 + 0.3 * np.sin(x / 5 + y / 9) + np.random.default_rng(3).normal(0, 0.07, (40, 44))
+    colour = grey[..., None] * np.array([1, 0.8, 0.6])
+    alpha = np.where(x + y < 30, 0.3, 1.0)
+
+    def in_bits(image: NDArray[np.float64], depth: int) -> NDArray[np.int64]:
+        found: NDArray[np.float64] = np.rint(np.clip(image, 0, 1) * (2**depth - 1))
+        return found.astype(np.int64)
+
+    def with_alpha(image: NDArray[np.float64], depth: int) -> NDArray[np.int64]:
+        return in_bits(np.dstack([image, alpha]), depth)
+
+    def key(image: NDArray[np.int64]) -> bytes:
+        return np.atleast_1d(image[7, 9]).astype(">u2").tobytes()
+
+    found = {
+        "grey-alpha.png": png_file(with_alpha(grey, 8), GREY_ALPHA, 8),
+        "deep-grey-alpha.png": png_file(with_alpha(grey, 16), GREY_ALPHA, 16),
+        "alpha.png": png_file(with_alpha(colour, 8), RGB_ALPHA, 8),
+        "deep-alpha.png": png_file(with_alpha(colour, 16), RGB_ALPHA, 16),
+    }
+    for depth in (1, 2, 4, 8, 16):
+        image = in_bits(grey, depth)
+        found[f"key-{depth}.png"] = png_file(image, GREY, depth, tRNS=key(image))
+    for depth in (8, 16):
+        image = in_bits(colour, depth)
+        found[f"colour-key-{depth}.png"] = png_file(image, RGB, depth, tRNS=key(image))
+    for depth in (1, 4, 8):
+        ramp = np.linspace(0, 255, 2**depth).astype(np.uint8)
+        palette = np.stack([ramp, ramp[::-1], ramp // 2], axis=-1).tobytes()
+        alphas = bytes([0, 90, 200][: 2**depth - 1])  # opaque beyond these
+        image = in_bits(grey, depth)
+        found[f"palette-{depth}.png"] = png_file(image, PALETTE, depth, PLTE=palette)
+        found[f"soft-palette-{depth}.png"] = png_file(
+            image, PALETTE, depth, PLTE=palette, tRNS=alphas
+        )
+    return found
 
 
 def read_back(name: str, data: bytes) -> NDArray[Any]:
@@ -313,7 +360,7 @@ def test_files_are_read_and_written_with_all_bits(ask: Ask, tmp_path: Path) -> N
     png("transparent.png", example((9, 7, 4), np.uint8))
     png("deep.png", example((13, 21), np.uint16))
     wide = example((5, 6, 3), np.uint16)
-    (tmp_path / "wide.png").write_bytes(sixteen_bit_colour(wide))
+    (tmp_path / "wide.png").write_bytes(png_file(wide, RGB, 16))
     images["wide.png"] = wide
     bits = example((11, 13), np.uint8) > 127
     Image.fromarray(bits).save(tmp_path / "bits.png")
@@ -345,6 +392,137 @@ def test_files_are_read_and_written_with_all_bits(ask: Ask, tmp_path: Path) -> N
         copy = read_back(found["name"], base64.b64decode(found["written"]))
         assert copy.dtype == image.dtype, name
         np.testing.assert_array_equal(copy, image, err_msg=name)
+
+
+def expanded(data: bytes) -> NDArray[Any]:
+    """Return a PNG file with palettes and transparent colours as colours and alpha."""
+    picture = Image.open(io.BytesIO(data))
+    if picture.mode == "P":
+        return np.asarray(picture.convert("RGBA" if picture.has_transparency_data else "RGB"))
+    import imagecodecs
+
+    return np.asarray(imagecodecs.png_decode(data))
+
+
+def test_transparency_of_png_is_kept(ask: Ask, tmp_path: Path) -> None:
+    pytest.importorskip("imagecodecs")
+    files = transparent_pngs()
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    answers = ask("files", [str(tmp_path / name) for name in files])
+    for (name, data), found in zip(files.items(), answers, strict=True):
+        image = expanded(data)
+        assert "error" not in found, (name, found.get("error"))
+        assert found["stride"] == image.shape[-1], name
+        assert found["samples"] == (3 if image.shape[-1] > 2 else 1), name
+        np.testing.assert_array_equal(np.reshape(found["data"], image.shape), image, err_msg=name)
+        copy = expanded(base64.b64decode(found["written"]))
+        assert copy.dtype == image.dtype, name
+        np.testing.assert_array_equal(copy, image, err_msg=name)
+
+
+def transparent_tiffs(folder: Path) -> list[str]:
+    """Write TIFF files with transparency of each kind, together and in planes, and return names."""
+    rng = np.random.default_rng(4)
+    y, x = np.mgrid[:40, :44]
+    waves = 120 + 60 * np.sin(x / 5 + y / 9)
+    samples = [waves * part for part in (1, 0.8, 0.6)]
+    noisy = in_bytes(np.stack(samples) + rng.normal(0, 15, (3, 40, 44)))
+    alpha = np.where(x + y < 30, 80, 255).astype(np.uint8)
+    names = []
+    for kind in ("unassalpha", "assocalpha", "unspecified"):
+        for colours, photometric in ((3, "rgb"), (1, "minisblack"), (1, "miniswhite")):
+            for planes in ("contig", "separate"):
+                if colours == 1 and kind == "unspecified":
+                    continue
+                image = np.stack([*noisy[:colours], alpha])
+                if planes == "contig":
+                    image = np.moveaxis(image, 0, -1)
+                names.append(f"{kind}-{photometric}-{planes}.tif")
+                options: dict[str, Any] = {"photometric": photometric, "planarconfig": planes}
+                tifffile.imwrite(folder / names[-1], image, extrasamples=[kind], **options)
+    tifffile.imwrite(folder / "white.tif", noisy[0], photometric="miniswhite")
+    tifffile.imwrite(folder / "planes.tif", noisy, photometric="rgb", planarconfig="separate")
+    return [*names, "white.tif", "planes.tif"]
+
+
+def layout_of_tiff(data: bytes) -> tuple[NDArray[Any], Any, tuple[int, ...]]:
+    """Return the values with all samples of a pixel together, their colours and what is extra."""
+    with tifffile.TiffFile(io.BytesIO(data)) as tif:
+        page = tif.pages.first
+        image = page.asarray()
+        if page.planarconfig == 2 and image.ndim == 3:
+            image = np.moveaxis(image, 0, -1)
+        return image, page.photometric, tuple(page.extrasamples)
+
+
+def samples_in(path: Path) -> list[Any]:
+    """Return the values in a file; of TIFF also the colours, and what is extra."""
+    import imagecodecs
+
+    data = path.read_bytes()
+    return [imagecodecs.png_decode(data)] if path.suffix == ".png" else [*layout_of_tiff(data)]
+
+
+def test_kind_of_transparency_in_tiff_is_kept(ask: Ask, tmp_path: Path) -> None:
+    names = transparent_tiffs(tmp_path)
+    for name, found in zip(names, ask("files", [str(tmp_path / n) for n in names]), strict=True):
+        assert "error" not in found, (name, found.get("error"))
+        image, *colours = layout_of_tiff((tmp_path / name).read_bytes())
+        copy, *written = layout_of_tiff(base64.b64decode(found["written"]))
+        assert written == colours, name
+        np.testing.assert_array_equal(copy, image, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tifffile")
+def test_code_and_command_give_the_result(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the file: palettes, few bits, transparency, planes."""
+    pytest.importorskip("imagecodecs")
+    monkeypatch.chdir(tmp_path)
+    files = transparent_pngs()
+    few = np.random.default_rng(0).integers(0, 2, (40, 44))
+    files |= {"bits.png": png_file(few, GREY, 1), "few.png": png_file(few, GREY, 2)}
+    for name, data in files.items():
+        Path(name).write_bytes(data)
+    names = [*files, *transparent_tiffs(tmp_path)]
+    masks = ("bits.png", "key-1.png", "palette-1.png", "soft-palette-1.png")
+    deep = ("deep-grey-alpha.png", "deep-alpha.png", "key-16.png", "colour-key-16.png")
+    given = [
+        {"path": str(tmp_path / name), "model": "pm", "sigma": 3000 if name in deep else 12}
+        for name in names
+    ]
+    for name, found in zip(names, ask("shown", given), strict=True):
+        result = tmp_path / found["name"]
+        result.write_bytes(base64.b64decode(found["written"]))
+        expected, *colours = samples_in(result)
+        result.unlink()
+        exec(found["python"], {})  # noqa: S102
+        results = {"python": samples_in(result)}
+        words = shlex.split(found["command"])
+        if name in masks:
+            assert words[0] == "#", name
+        else:
+            done = run(*words[1:3], "by-command" + result.suffix, *words[4:], "--overwrite")
+            assert done.exit_code == 0, (name, done.output)
+            results["command"] = samples_in(Path("by-command" + result.suffix))
+        for way, (image, *same) in results.items():
+            assert same == colours, (name, way)
+            assert (image.shape, image.dtype) == (expected.shape, expected.dtype), (name, way)
+            difference = np.abs(image.astype(np.int64) - expected)
+            # Within a hundredth of one of 255 grey levels, and rounded.
+            assert difference.max() <= (4 if name in deep else 1), (name, way)
+
+
+def test_range_is_that_of_the_colours(ask: Ask, tmp_path: Path) -> None:
+    deep = np.dstack([example((9, 8), np.uint16) % 1000 + 1, np.full((9, 8), 65535, np.uint16)])
+    real = np.dstack([np.linspace(2, 5, 72).reshape(9, 8), np.full((9, 8), 99)])
+    given = [
+        {"image": stored(image, tmp_path / f"{n}.raw"), "samples": 1}
+        for n, image in enumerate((deep.astype(np.uint16), real))
+    ]
+    assert ask("ranges", given) == [1023, 3]
 
 
 def test_resolution_of_tiff_is_kept(ask: Ask, tmp_path: Path) -> None:
@@ -384,14 +562,21 @@ def test_files_that_cannot_be_read_say_why(ask: Ask, tmp_path: Path) -> None:
     huge = bytearray(whole)
     huge[16:24] = (40000).to_bytes(4, "big") + (30000).to_bytes(4, "big")
     broken("huge.png", bytes(huge), "1200 megapixels")
+    broken("key.png", png_file(grey, GREY, 8, tRNS=b"\0"), "transparent colour is damaged")
     broken("text.png", b"not an image at all", "neither PNG nor TIFF")
     broken("empty.png", b"", "it is empty")
+    unknown: dict[str, Any] = {"planarconfig": "contig", "extrasamples": ["unspecified"]}
+    of_two = {**unknown, "photometric": "minisblack"}
+    keys = (34735, "H", 4, (1, 1, 0, 0), False)
+    of_satellite = {**unknown, "photometric": "rgb", "extratags": [keys]}
     refused: list[tuple[str, NDArray[Any], dict[str, Any], str]] = [
         ("stack.tif", np.stack([grey, grey]), {}, "several pages"),
         ("signed.tif", grey.astype(np.int16), {}, "16 bits with a sign"),
         ("wide.tif", grey.astype(np.uint32), {}, "32 bits"),
         ("nan.tif", np.full((9, 9), np.nan, np.float32), {}, "81 of its values are not finite"),
         ("big.tif", grey, {"bigtiff": True}, "BigTIFF"),
+        ("two.tif", np.dstack([grey, grey]), of_two, "it has two channels"),
+        ("bands.tif", np.dstack([grey] * 4), of_satellite, "it has four bands"),
     ]
     for name, image, options, reason in refused:
         tifffile.imwrite(tmp_path / name, image, **options)
