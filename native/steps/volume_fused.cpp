@@ -30,7 +30,8 @@ class FusedVolumeRun final : public Run<Real> {
           axes_{{s_.slices, process.halved[0]},
                 {s_.height, process.halved[1]},
                 {s_.width, process.halved[2]}},
-          stride_(whole_vectors<Real>(s_.width) + lanes<Real>),
+          // A neighbour on both sides of a row: two numbers, even where a vector is a single one.
+          stride_(whole_vectors<Real>(s_.width) + std::max<Index>(lanes<Real>, 2)),
           slice_(s_.height * stride_),
           kept_(s_.channels * slice_ + lanes<Real>),
           coarse_stride_(whole_vectors<Real>(axes_[2].coarse())),

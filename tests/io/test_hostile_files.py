@@ -396,3 +396,23 @@ def test_animated_webp(tmp_path: Path) -> None:
     frames[0].save(tmp_path / "in.webp", save_all=True, append_images=frames[1:])
     with pytest.raises(ImageFileError, match="animated WebP"):
         read_image(tmp_path / "in.webp")
+
+
+def test_an_end_of_png_that_claims_gigabytes(tmp_path: Path) -> None:
+    Image.fromarray(values(8, 9)).save(tmp_path / "in.png")
+    data = (tmp_path / "in.png").read_bytes()
+    (tmp_path / "in.png").write_bytes(data[:-12] + b"\xff\xff\xff\xf0IEND")
+    with pytest.raises(ImageFileError, match="bytes of metadata"):
+        read_image(tmp_path / "in.png")
+
+
+def test_byte_counts_that_are_words(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "in.tif", values(32, 32), tile=(16, 16), metadata=None)
+    data = bytearray((tmp_path / "in.tif").read_bytes())
+    with tifffile.TiffFile(tmp_path / "in.tif") as tif:
+        page: Any = tif.pages[0]
+        tag = page.tags["TileByteCounts"].offset
+    data[tag + 2 : tag + 4] = (2).to_bytes(2, "little")  # the type of text
+    (tmp_path / "in.tif").write_bytes(data)
+    with pytest.raises(ImageFileError, match=r"strips or tiles|damaged"):
+        read_image(tmp_path / "in.tif")

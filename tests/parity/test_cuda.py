@@ -417,3 +417,20 @@ def test_without_a_gpu_the_message_says_what_to_do() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert get_engine("auto").name != "cuda"
+
+
+def test_integration_along_one_axis_alone(gpu: EmulatedGpu) -> None:
+    """Kernels of one tap along rows and columns: J is smoothed in place by a single pass."""
+    spacing = (1.0, 200.0, 200.0)
+    one = Term(
+        coupling=Coupling(weights=(1.0,), integration_scale=1.0),
+        flux_weights=(1.0,),
+        diffusivity=Exponential(contrasts=(8.0,)),
+        derivatives=VolumeGradient(spacing=spacing),
+    )
+    evolution = Evolution(scales=(0.5,), schedule=((one,),), tau=0.1, steps=2, spacing=spacing)
+    given = np.random.default_rng(0).uniform(0, 100, (1, 1, 6, 5, 7))
+    process = CudaProcess(evolution)
+    assert [len(taps) for taps in process.kernels(np.float64).integrations[0][0]] == [6, 1, 1]
+    found = run(process, given, gpu)
+    np.testing.assert_allclose(found, reference(given, process.evolution), rtol=0, atol=5e-3)

@@ -17,6 +17,8 @@ from selection import some
 from integrodiff import EngineUnavailableError, load_model
 from integrodiff._checks import finite_number, positive_number
 from integrodiff.engines import ENGINES
+from integrodiff.engines.cuda.blurs import exact_kernels, kernels_near
+from integrodiff.engines.cuda.tangents import TangentProcess
 from integrodiff.learning import (
     CleanImages,
     FitSettings,
@@ -279,3 +281,21 @@ def test_recipes_take_the_kernels_where_they_can_run(
 def test_without_a_gpu_the_message_says_what_to_do() -> None:
     with pytest.raises(EngineUnavailableError, match=r"GPU|CuPy"):
         CudaLineariser(Parameterisation(MODELS["pm"], (20.0,)), images())
+
+
+def test_memory_of_another_precision_is_not_reused(gpu: EmulatedGpu) -> None:
+    def evolution(contrast: float) -> Evolution:
+        diffusivity = Exponential(contrasts=(contrast,))
+        one = Term(coupling=Coupling(weights=(1.0,)), flux_weights=(1.0,), diffusivity=diffusivity)
+        return Evolution(scales=(0.0,), schedule=((one,),), tau=0.1, steps=2)
+
+    kernels = exact_kernels(evolution(8.0), 1e-16)
+    near = [(kernels_near(kernels, evolution(8.01)), kernels_near(kernels, evolution(7.99)))]
+    image = np.random.default_rng(0).uniform(0, 100, (1, 1, 5, 7))
+    expected, slopes = TangentProcess(kernels, near, 0.02, gpu)(image)
+    process = TangentProcess(kernels, near, 0.02, gpu)
+    process(image.astype(np.float32))
+    found, found_slopes = process(image)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(found_slopes, slopes)

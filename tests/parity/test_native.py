@@ -601,3 +601,60 @@ assert np.array_equal(state.image(), expected)
         pytest.skip("cannot become another user")
     assert child.returncode == 0, child.stderr
     assert int(child.stdout) == 1
+
+
+ONE_NUMBER = r"""
+#define INTEGRODIFF_ISA baseline
+#include "native/steps/volume_fused.cpp"
+#include <cmath>
+using namespace integrodiff;
+int main() {
+    for (Index width : {1, 4, 5}) {
+        const VolumeShape shape{1, 2, 3, width};
+        std::vector<double> in(6 * width), out(6 * width);
+        unsigned state = 1;
+        for (double &x : in) {
+            state = state * 1103515245u + 12345u;
+            x = (state >> 16) % 256;
+        }
+        FusedVolumeProcess process{};
+        for (int axis = 0; axis < 3; ++axis) {
+            process.fine[axis] = {{0.6, 0.2}};
+            process.spacing[axis] = 1;
+        }
+        process.theta = 0.25;
+        Term term;
+        term.coupling_weights = {1};
+        term.flux_weights = {1};
+        term.contrasts = {20};
+        Schedule schedule{{term}};
+        Serial serial;
+        Buffer<double> memory;
+        const VolumeStart<double> start{shape,   in.data(), &schedule, 0.1,    {0.0},
+                                        nullptr, &serial,   &memory,   nullptr};
+        auto run = baseline::fused_volume_run<double>(process, start);
+        run->advance(0);
+        run->read(out.data());
+        double change = 0;
+        for (std::size_t k = 0; k < out.size(); ++k) change += out[k] - in[k];
+        if (!(std::fabs(change) < 1e-9)) return 1;
+    }
+}
+"""
+
+
+@pytest.mark.slow
+def test_volumes_where_a_vector_is_one_number(tmp_path: Path) -> None:
+    """As compilers without GCC's vectors build them: the mean is preserved."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    shutil.copytree(Path(__file__).parents[2] / "native", tmp_path / "native")
+    vectors = tmp_path / "native" / "simd" / "vectors.hpp"
+    text = vectors.read_text()
+    assert "defined(__GNUC__)" in text
+    vectors.write_text(text.replace("defined(__GNUC__)", "0"))
+    (tmp_path / "main.cpp").write_text(ONE_NUMBER)
+    command = [compiler, "-std=c++17", "-O1", "-w", "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "main"]).returncode == 0

@@ -384,6 +384,8 @@ class Step(ABC):
         signs = (1,) * len(size) if signs is None else signs
         shape = (self.shape[0], *(n + mirror for n in self.size))
         passes = [axis for axis in reversed(range(len(size))) if len(axes[axis]) > 1 or axis == 0]
+        if source == target and len(passes) == 1:  # by way of other memory
+            passes = [len(size) - 1, *passes]
         current = source
         for n, axis in enumerate(passes):
             last = n == len(passes) - 1

@@ -84,16 +84,17 @@ class TangentProcess:
             for pull in one.evolution.pulls()
         )
         self._is_pulled = any(pulls)
-        self._runs: dict[tuple[int, ...], _Run] = {}
+        self._runs: dict[tuple[Any, ...], _Run] = {}
 
     def __call__(self, image: Array) -> tuple[Array, Array]:
         """Return the result for images ``(image, channel, row, column)``, and its derivatives.
 
         These are ``(parameter, image, channel, row, column)``.
         """
-        run = self._runs.get(image.shape)
+        key = (*image.shape, str(image.dtype), str(image.device))
+        run = self._runs.get(key)
         if run is None:
-            run = self._runs[image.shape] = self._prepared(image)
+            run = self._runs[key] = self._prepared(image)
         xp = namespace(image)
         with enough_memory():
             slopes = xp.empty((self._count, *image.shape), dtype=image.dtype, device=image.device)

@@ -175,9 +175,9 @@ def _refuse_long_metadata(path: Path) -> None:
         stream.seek(_SIGNATURE)
         while len(head := stream.read(8)) == 8:
             length, kind = struct.unpack(">I4s", head)
+            total += length if kind != b"IDAT" else 0
             if kind == _END:  # what is behind it is no part of the image
                 break
-            total += length if kind != b"IDAT" else 0
             stream.seek(length + 4, io.SEEK_CUR)
     if total > MOST_METADATA:
         raise refusal(

@@ -517,9 +517,8 @@ def _refuse_missing_data(
     """Refuse a file whose bytes cannot be all of its pixels, before memory is taken for them."""
     page, size = series.keyframe, tif.filehandle.size
     incomplete = "it is damaged or incomplete. Get it again from its source"
-    # GDAL leaves tiles without data out of a file, so that its size says little about its pixels.
-    sparse = page.is_tiled and any(0 in item.databytecounts for item in series.pages if item)
-    compressed = page.compression != _NONE or sparse
+    compressed = page.compression != _NONE
+    sparse = False
     for item in series.pages:
         if item is None:
             continue
@@ -528,10 +527,13 @@ def _refuse_missing_data(
         with parsing(path, "list of strips or tiles"):
             pairs = zip(item.dataoffsets, item.databytecounts, strict=False)
             last = max((offset + length for offset, length in pairs), default=0)
+            # GDAL leaves tiles without data out of a file, whose size says little about its pixels.
+            sparse |= page.is_tiled and 0 in item.databytecounts
         if last > size:
             raise refusal(path, f"ends before its pixels do; {incomplete}")
-        if not compressed and sum(item.databytecounts) < page.nbytes:
+        if not (compressed or sparse) and sum(item.databytecounts) < page.nbytes:
             raise refusal(path, f"has fewer bytes than pixels; {incomplete}")
+    compressed = compressed or sparse
     refuse_missing_bytes(path, series.nbytes, size, compressed=compressed)
     if compressed:
         # As in other formats, the samples of a colour, with alpha, are one pixel.
