@@ -18,7 +18,7 @@ from integrodiff._default_model import DEFAULT_MODEL
 from integrodiff.arrays import ArrayImage, array_image, image_on_device
 from integrodiff.blocks.grid import Block, blocks_within, halo
 from integrodiff.colour import Colour
-from integrodiff.containers import ImageLike, opened
+from integrodiff.containers import ImageLike, check_levels, opened
 from integrodiff.engines import Engine, Process, get_engine, get_engine_for, get_gpu_engine
 from integrodiff.errors import EngineUnavailableError, VolumeModelWarning, outside
 from integrodiff.install import install_hint
@@ -278,8 +278,8 @@ class Denoiser:
     ) -> None:
         self.request = Request(
             model=_loaded(model),
-            sigma=sigma,
-            noise_psd=noise_psd,
+            sigma=_owned(sigma),
+            noise_psd=_owned(noise_psd),
             noise=noise,
             data_range=data_range,
             spacing=spacing,
@@ -383,6 +383,7 @@ class Denoiser:
     ) -> NDArray[Any]:
         """Denoise anything that can be seen as a NumPy array."""
         found = opened(image)
+        check_levels(image, self.request.sigma)
         axes = self._axes if self._channel_axis is not None else self._axes or found.axes
         mask = None if mask is None else found.mask(mask)
         source = array_image(found.array, axes=axes, channel_axis=self._channel_axis, mask=mask)
@@ -398,6 +399,8 @@ class Denoiser:
         dtype = self.request.result_dtype(array.dtype)
         if out is not None:
             _check_out(out, array.shape, dtype)
+        # Values that are written through a masked array would change its mask.
+        given, out = out, out.data if isinstance(out, np.ma.MaskedArray) else out
         result = np.empty(array.shape, dtype) if out is None or _overlap(out, array) else out
         if self.request.has_alpha(source.layout) and not found.all_colours:
             alpha, source = source.split_last_sample()
@@ -409,6 +412,8 @@ class Denoiser:
         if out is not None and out is not result:
             out[...] = result
             result = out
+        if isinstance(given, np.ma.MaskedArray):
+            return _with_mask_of(image, given)
         if isinstance(image, np.ma.MaskedArray):
             return _masked_like(image, result)
         wrapped: NDArray[Any] = result if found.wrapped is None else found.wrapped(result)
@@ -705,6 +710,22 @@ def _check_out_on_device(out: Array, image: Array, dtype: np.dtype[Any]) -> None
             f"out must have the shape {tuple(image.shape)}, the dtype {dtype} and the device "
             f"{device_of(image)} of the result, got {found[0]}, {found[1]} and {found[2]}"
         )
+
+
+def _owned(value: Any) -> Any:
+    """Return a copy of what the caller may change: an array, a tensor, a list or a mapping."""
+    duplicate = getattr(value, "copy", None) or getattr(value, "clone", None)
+    return value if duplicate is None else duplicate()
+
+
+def _with_mask_of(image: Any, target: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+    """Give an array of results the mask of the image, which may be the array itself."""
+    hidden, is_hard = np.ma.getmask(image).copy(), target.hardmask
+    target.soften_mask()
+    target.mask = hidden
+    if is_hard:
+        target.harden_mask()
+    return target
 
 
 def _masked_like(image: np.ma.MaskedArray[Any, Any], result: NDArray[Any]) -> NDArray[Any]:

@@ -91,6 +91,27 @@ def opened(image: Any, function: str = "denoise") -> Container:
     return Container(image)
 
 
+def check_levels(image: Any, levels: Any) -> None:
+    """Refuse a map of noise levels whose named axes or coordinates are not those of the image."""
+    kind = getattr(sys.modules.get("xarray"), "DataArray", None)
+    if kind is None or not isinstance(image, kind) or not isinstance(levels, kind):
+        return
+    if levels.ndim < 2 or not set(levels.dims) <= set(image.dims):
+        return  # without names, or with others: by position
+    dims = tuple(name for name in image.dims if name in levels.dims)
+    if levels.dims != dims:
+        raise ValueError(
+            f"the map of noise levels has the dimensions {levels.dims}, and the image {dims}; "
+            "transpose it"
+        )
+    for name in dims:
+        both = name in levels.indexes and name in image.indexes
+        if both and not levels.indexes[name].equals(image.indexes[name]):
+            raise ValueError(
+                f"the map of noise levels and the image have different coordinates along {name}"
+            )
+
+
 def _to_be_computed(function: str) -> str:
     return (
         f"an array of dask is not computed without being asked for: call {function}("
@@ -197,7 +218,8 @@ def _torch(image: Any) -> Container:
     def mask(given: Any) -> Any:
         return given.cpu().numpy() if isinstance(given, torch.Tensor) else given
 
-    return Container(image.detach().cpu().numpy(), None, wrapped, mask)
+    array = image.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return Container(array, None, wrapped, mask)
 
 
 _NAMES = {

@@ -62,7 +62,9 @@ def structure_over_noise(energies: NDArray[np.float64], sigma: float) -> float:
     ``energies`` are the variances of the tiles, in the squared unit of ``sigma``. The mean is one
     of square roots: a few strong edges, as of bones in air, or hot pixels have little weight.
     """
-    ratios = np.sqrt(np.maximum(energies / sigma**2 - 1, 0.0))
+    with np.errstate(over="ignore"):
+        variance = np.float64(sigma) ** 2
+    ratios = np.sqrt(np.maximum(energies / variance - 1, 0.0))
     usual = np.minimum(ratios, np.quantile(ratios, _USUAL))
     return float(np.mean(np.sqrt(usual)) ** 2)
 

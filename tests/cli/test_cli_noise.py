@@ -269,3 +269,11 @@ def test_a_map_can_be_estimated(tmp_path: Path) -> None:
     refused = run("denoise", tmp_path / "in.tif", tmp_path / "b.tif", "--sigma", "much")
     assert refused.exit_code == 2
     assert "or map; got 'much'" in refused.stderr
+
+
+def test_a_scale_given_twice_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", clean_image())
+    words = (tmp_path / "a.npy", tmp_path / "b.npy", "--sigma", "0.5:20,0.5:1")
+    result = run("denoise", *words)
+    assert result.exit_code == 2
+    assert "twice" in result.stderr

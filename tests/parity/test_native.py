@@ -19,7 +19,7 @@ from cases import COMPACT, MODELS, noise_map
 from numpy.typing import NDArray
 from selection import some
 
-from integrodiff import SlowEngineWarning, engines, load_model
+from integrodiff import SlowEngineWarning, denoise, engines, load_model
 from integrodiff.engines import ENGINES, get_engine, thread_count
 from integrodiff.engines.native import NativeEngine, NativeProcess
 from integrodiff.engines.shortcuts import shortcuts
@@ -658,3 +658,23 @@ def test_volumes_where_a_vector_is_one_number(tmp_path: Path) -> None:
     command = [compiler, "-std=c++17", "-O1", "-w", "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)
     assert subprocess.run([tmp_path / "main"]).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["iad", "iad-plus", "iad-deep"])
+def test_contrasts_beyond_the_precision_are_refused(name: str) -> None:
+    """Otherwise flat parts diffuse as if there were no edge, and all numbers are finite."""
+    image = np.random.default_rng(0).normal(0.5, 0.05, (48, 40)).astype(np.float32)
+    settings: dict[str, Any] = {"data_range": 1, "model": name, "engine": "native", "threads": 1}
+    for fill in (1e6, 2e6):
+        image[:9] = fill
+        assert np.abs(denoise(image, 0.05, **settings)[18:] - 0.5).max() < 1
+    for fill in (2.2e6, 1e7, 1e10, 1e30):
+        image[:9] = fill
+        with pytest.raises(ValueError, match="too large to compute in float32"):
+            denoise(image, 0.05, **settings)
+    image[:9] = 1e10
+    found = denoise(image.astype(np.float64), 0.05, **settings)
+    assert np.abs(found[18:] - 0.5).max() < 1
+    mask = np.ones(image.shape, np.bool_)
+    mask[:9] = False
+    assert np.abs(denoise(image, 0.05, mask=mask, **settings)[9:] - 0.5).max() < 1

@@ -347,3 +347,11 @@ def test_values_that_are_too_large() -> None:
         denoise(
             tensor, 1.0, model=PeronaMalik(contrast=20, tau=0.2), data_range=1.0, engine="torch"
         )
+
+
+def test_a_negative_view_of_a_tensor() -> None:
+    """Such as the imaginary part of a conjugated one."""
+    pixels = np.random.default_rng(0).normal(100, 10, (24, 26))
+    image = torch.tensor(1j * pixels).conj().imag
+    found: Any = denoise(image, 10, engine="numpy")
+    np.testing.assert_array_equal(found.numpy(), denoise(-pixels, 10, engine="numpy"))

@@ -184,6 +184,21 @@ class TestXarray:
         with pytest.raises(ValueError, match="all coordinates of the image along lat"):
             denoise(image, 20, mask=mask[1:], **settings)
 
+    def test_levels_with_other_names_or_coordinates_are_refused(self) -> None:
+        xr = pytest.importorskip("xarray")
+        pixels, levels = noisy(12, 12), np.full((12, 12), 20.0)
+        levels[:, :6] = 40
+        image = xr.DataArray(pixels, dims=("lat", "lon"), coords={"lat": np.arange(12.0)})
+        good = image.copy(data=levels)
+        settings = {"engine": "numpy", **SETTINGS}
+        expected = denoise(pixels, levels, **settings)
+        found: Any = denoise(image, good, **settings)
+        np.testing.assert_array_equal(found.values, expected)
+        with pytest.raises(ValueError, match="transpose it"):
+            denoise(image, good.transpose("lon", "lat"), **settings)
+        with pytest.raises(ValueError, match="different coordinates along lat"):
+            denoise(image, good[::-1], **settings)
+
     def test_unknown_names(self) -> None:
         xr = pytest.importorskip("xarray")
         image = xr.DataArray(noisy(3, 12, 13), dims=("run", "y", "x"))

@@ -212,3 +212,11 @@ def test_black_of_cmyk_is_no_transparency() -> None:
     image = Image.frombytes("RGBA", (32, 32), ink.tobytes())
     found = _Opened(image, axes=None, channel_axis=None, mask=None, bands=None, unit=None)
     assert found.source.layout.samples == 3
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinity_is_compared_without_a_warning() -> None:
+    pytest.importorskip("matplotlib")
+    image = clean_image()
+    image[3, 3] = np.inf
+    integrodiff.compare(image, image)

@@ -264,3 +264,44 @@ def test_a_used_denoiser_can_be_pickled() -> None:
     denoiser = Denoiser(10, data_range=255)
     expected = denoiser(image)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(denoiser))(image), expected)  # noqa: S301
+
+
+def test_a_masked_array_keeps_its_mask_in_place() -> None:
+    image: Any = np.ma.masked_greater(scene(10), 150)
+    expected: Any = denoise(image.copy(), 10)
+    assert denoise(image, 10, out=image) is image
+    assert np.ma.getmaskarray(image).any()
+    np.testing.assert_array_equal(np.ma.getmaskarray(image), np.ma.getmaskarray(expected))
+    np.testing.assert_array_equal(np.ma.getdata(image), np.ma.getdata(expected))
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_a_masked_out_array_takes_the_mask_of_the_image(hard: bool, is_masked: bool) -> None:
+    image: Any = np.ma.masked_greater(scene(10), 150) if is_masked else scene(10)
+    blank = np.zeros(image.shape, np.float32)
+    out = np.ma.masked_array(blank, mask=np.eye(*image.shape) > 0, hard_mask=hard)
+    assert denoise(image, 10, out=out) is out
+    np.testing.assert_array_equal(np.ma.getmaskarray(out), np.ma.getmaskarray(image))
+    np.testing.assert_array_equal(out.data, np.ma.getdata(denoise(image, 10)))
+    assert out.hardmask == hard
+
+
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_a_denoiser_owns_its_settings(factor: float) -> None:
+    image = scene(10)
+    levels = np.full(image.shape, 20.0)
+    levels[:, :24] = 30
+    denoiser, expected = Denoiser(levels), denoise(image, levels.copy())
+    levels[:] = factor * levels[:, ::-1]
+    np.testing.assert_array_equal(denoiser(image), expected)
+    given = [20, 20, 20]
+    denoiser = Denoiser(given, axes="YXS")
+    expected = denoiser(np.stack([image] * 3, -1))
+    given[0] = 1
+    np.testing.assert_array_equal(denoiser(np.stack([image] * 3, -1)), expected)
+
+
+@pytest.mark.parametrize("sigma", [1e200, 1e300])
+def test_a_huge_level_is_no_overflow(sigma: float) -> None:
+    assert np.isfinite(denoise(scene(10).astype(np.float64), sigma)).all()

@@ -146,6 +146,8 @@ class NoiseOptions:
                 return nonnegative_number("sigma", float(self.sigma))
             pairs = [pair.split(":") for pair in self.sigma.split(",")]
             levels = {float(scale): float(level) for scale, level in pairs}
+            if len(levels) < len(pairs):
+                raise ValueError(f"--sigma gives a scale twice: {shown(self.sigma)}")
         except ValueError as error:
             if "sigma" in str(error):
                 raise

@@ -395,6 +395,7 @@ class _NativeState(State):
         precision: Any = np.float32 if image.dtype == np.float32 else np.float64
         self._process, self._dtype, self._shape = process, image.dtype, image.shape
         self._given = image
+        _check_contrast(process.evolution, image, process._mask)
         if process._mask is not None:
             image = np.where(process._mask, image, 0)
         images = np.ascontiguousarray(image, precision).reshape(-1, *image.shape[-self._axes :])
@@ -448,6 +449,26 @@ def _masked(evolution: Evolution) -> Evolution:
             "the engine 'native' takes masks with the Haar scheme alone; take engine='numpy'"
         )
     return stable_on_masks(evolution)
+
+
+def _check_contrast(evolution: Evolution, image: FloatImage, mask: Mask | None) -> None:
+    """Refuse contrasts whose fourth power, in eigenvalues of the structure tensor, is infinite.
+
+    The direction would be lost without a number that is not finite.
+    """
+    if evolution.dimensions != 2 or all(
+        term.coupling.kind != "tensor" for term in evolution.all_terms()
+    ):
+        return
+    seen = image if mask is None else image[..., mask]
+    # Second derivatives are several times as large as contrasts.
+    limit = float(np.finfo(image.dtype).max) ** 0.25 / 8
+    if seen.size and float(seen.max()) - float(seen.min()) > limit:
+        raise ValueError(
+            f"the contrasts of this image are too large to compute in {image.dtype}, compared with "
+            "its noise level or data range; check sigma and data_range, mask values that stand for "
+            "no data, or convert the image to float64"
+        )
 
 
 def _with_step_times(evolution: Evolution, factor: float) -> Evolution:

@@ -173,7 +173,8 @@ def compared(
     mask = common_mask(views)
     masked = [replace(view, mask=mask) for view in views]
     images = dict(zip(("before", "after", "clean"), masked, strict=False))
-    removed = np.subtract(views[0].pixels, views[1].pixels, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # infinite pixels are invalid
+        removed = np.subtract(views[0].pixels, views[1].pixels, dtype=np.float64)
     difference = replace(masked[0], pixels=removed, white_is_zero=False)
     span = None
     if data_range is not None:
