@@ -44,10 +44,17 @@ assert np.array_equal(denoise(image[:64, :64]), expected)
 """
 
 NO_MORE_THREADS = """
-import os, resource, sys
+import os, resource, shutil, sys
+from pathlib import Path
+import integrodiff
 from integrodiff.cli import main
 
-sys.argv = "integrodiff denoise in.npy out.npy --sigma 9 --data-range 255 --engine native".split()
+# A model of its own: another user may not be allowed to enter the folder of the package.
+shutil.copy(next(Path(integrodiff.__file__).parent.rglob("iad.json")), "model.json")
+sys.argv = (
+    "integrodiff denoise in.npy out.npy --sigma 9 --data-range 255 --engine native "
+    "--model model.json"
+).split()
 try:
     main()  # loads all that another user may not be allowed to read
 except SystemExit as end:
@@ -87,7 +94,7 @@ def test_a_file_is_denoised_where_no_more_threads_can_start() -> None:
         if "PermissionError" in done.stderr:
             pytest.skip("cannot become another user")
         assert done.returncode == 0, done.stderr
-        assert {path.name for path in folder.iterdir()} == {"in.npy", "out.npy"}
+        assert {path.name for path in folder.iterdir()} == {"in.npy", "model.json", "out.npy"}
 
 
 # As in a terminal; programs in the background start with some signals ignored.

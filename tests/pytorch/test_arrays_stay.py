@@ -130,8 +130,11 @@ def test_numbers_are_those_of_numpy(name: str) -> None:
         arrays, tensors = arrays.split_last_sample()[1], tensors.split_last_sample()[1]
     one = Denoiser(**{**settings, "engine": "numpy"}).pipeline(arrays).resolved
     other = Denoiser(**settings).pipeline(tensors.looked_through()).resolved
-    # Extremes, sums and covariances on a device are rounded in another order.
-    tolerance = 1e-9 if "detector" in name or "small" in name or "map" in name else 0.0
+    # Extremes, sums and covariances on a device are rounded in another order; the line through the
+    # variances of a detector enlarges that.
+    tolerance = 1e-9 if "small" in name or "map" in name else 0.0
+    if "detector" in name:
+        tolerance = 1e-7
     for first, second in zip(one.channels, other.channels, strict=True):
         np.testing.assert_allclose(first.sigmas, second.sigmas, rtol=tolerance)
         np.testing.assert_allclose(first.scaling, second.scaling, rtol=max(tolerance, 1e-15))
