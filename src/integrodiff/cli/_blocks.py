@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _MOST_DIGITS = 9
-"""Of the numbers of ``--block``, more than any cluster has processes."""
+"""Largest number of digits in ``--block``; no cluster has so many processes."""
 
 _EACH = 4
 """Units for each process, if the chunks are small enough."""
@@ -410,7 +410,7 @@ def _begun(
 def _needed(
     work: BlockDenoiser, unit: tuple[int, ...], sizes: tuple[int, ...], header: ImageHeader
 ) -> int:
-    """Return the memory that a unit takes which is computed in blocks of some sizes.
+    """Return the memory that computing a unit in blocks of these sizes takes.
 
     Beside the result of the unit there is first what a block takes, and then the result in
     compressed form.

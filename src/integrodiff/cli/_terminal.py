@@ -48,7 +48,7 @@ class Terminated(KeyboardInterrupt):
 
 
 REDRAWS = 4
-"""Of a progress bar in a second: each takes a few milliseconds from the threads of the engine."""
+"""Redraws of a progress bar per second; each costs the threads of the engine a few milliseconds."""
 
 
 def messages() -> Console:
