@@ -18,7 +18,7 @@ All are trained from the shipped numbers by Gauss-Newton with differences, on th
 first training crops of BSDS500 that are not held out, for the mean PSNR at four noise levels, with
 the reference engine in float32. What is compared is the PSNR on held-out training crops (numbers
 3, 7, 11, ...), whole, as the mean over s = 10, 20, ..., 60. OUT.json is written after every
-iteration, and what it has is not computed again.
+variant, and what it has is not computed again.
 """
 
 from __future__ import annotations
