@@ -119,7 +119,8 @@ class TestPillow:
         np.testing.assert_array_equal(np.asarray(found)[..., -1], expected)
         assert image.info["transparency"] == key
         image.info["transparency"] = "a text of this name"
-        assert denoise(image, 20, **SETTINGS).mode == image.mode
+        named: Any = denoise(image, 20, **SETTINGS)
+        assert named.mode == image.mode
 
     def test_transparency_beside_grey_is_kept(self) -> None:
         pixels = noisy(12, 13, 2, dtype="uint8")
