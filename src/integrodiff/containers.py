@@ -166,6 +166,9 @@ _PILLOW_AXES = {
 }
 """Modes of Pillow and their axes, without transparency beside grey."""
 
+_KEYED = {"L": "LA", "RGB": "RGBA"}
+"""Modes in which one colour may stand for transparency, and those with transparency beside it."""
+
 _ORIENTATION = 0x112
 """Tag of EXIF."""
 
@@ -177,6 +180,10 @@ def _pillow(image: Any) -> Container:
         # The result has more colours than a palette. Transparency of a palette is an index.
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
         info.pop("transparency", None)
+    elif image.mode in _KEYED and isinstance(info.get("transparency"), (int, tuple)):
+        # Denoised pixels no longer equal the transparent colour. (A text may have this name, too.)
+        image = image.convert(_KEYED[image.mode])
+        del info["transparency"]
     axes = _PILLOW_AXES.get(image.mode)
     if axes is None:
         raise TypeError(

@@ -70,7 +70,8 @@ def denoise(
     Parameters
     ----------
     array : dask.array.Array
-        The image, with chunks of any size.
+        The image, with chunks of any size. Masked elements are invalid, as in
+        :func:`integrodiff.denoise`, and the result is a masked array too.
     sigma, noise_psd, model, data_range, axes, spacing, channel_axis, colour, noise, engine, \
     as_float, exact
         As in :func:`integrodiff.denoise`. What is not given is estimated once, for the whole array,
@@ -121,10 +122,17 @@ def denoise(
     layout = Layout(axes_of(array.shape, axes, channel_axis), array.shape)
     canonical = layout.canonical
     order = _order(layout)
+    meta, hidden = array._meta, None
+    if isinstance(meta, np.ma.MaskedArray):
+        array, hidden = da.ma.getdata(array), da.ma.getmaskarray(array)
     image = array.transpose(tuple(order))
     if layout.has_samples:
         image = image.rechunk({-1: -1})
     valid = None if mask is None else _mask(mask, layout, image)
+    if hidden is not None:
+        shown = ~hidden.any(axis=layout.axes.index("S")) if layout.has_samples else ~hidden
+        shown = _mask(shown, layout, image)
+        valid = shown if valid is None else valid & shown
     alpha = None
     if denoiser.request.has_alpha(canonical):
         image, alpha = image[..., :-1], image[..., -1:]
@@ -134,6 +142,9 @@ def denoise(
         alpha = alpha.rechunk((*result.chunks[:-1], (1,))).astype(result.dtype)
         result = da.concatenate([result, alpha], axis=-1)
     ordered: da.Array = result.transpose(tuple(int(axis) for axis in np.argsort(order)))
+    if hidden is not None:
+        hidden = hidden.rechunk(ordered.chunks)
+        ordered = da.ma.masked_array(ordered, mask=hidden, fill_value=meta.fill_value)
     return ordered
 
 
@@ -252,7 +263,8 @@ def _denoised(
         "halo": list(work.halo),
         "block_size": least,
     }
-    token = dask.base.tokenize(image, valid, denoiser.request, str(about), has_invalid)
+    settings = (denoiser.request, denoiser.asked_for, has_invalid)
+    token = dask.base.tokenize(image, valid, settings, str(about))
     name = f"integrodiff-denoise-{token}"
     graph = dict(_tasks(name, image, valid, work, ends))
     shared: list[Any] = [one for one in (image, valid) if one is not None]

@@ -395,7 +395,8 @@ class Pipeline:
                 f"compute in {dtype_of(denoised)} with a data range of "
                 f"{stations.channel.data_range:g}; check data_range"
             )
-        return with_invalid(in_dtype(denoised, dtype), plane, mask)
+        result = self.resolved.validity.unmarked(in_dtype(denoised, dtype))
+        return with_invalid(result, plane, mask)
 
     def mask_of(self, plane: Array, number: int) -> Mask | None:
         """Return the mask of a plane; None if all of its pixels are valid."""

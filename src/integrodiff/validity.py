@@ -36,11 +36,14 @@ class Nodata:
         The ends of the interval, which belong to it.
     words : str
         What it is called, such as "nodata -9999".
+    declared : bool
+        Whether the file says so; the result will say so too.
     """
 
     lowest: float
     highest: float
     words: str
+    declared: bool = True
 
     def found_in(self, pixels: NDArray[Any]) -> NDArray[np.bool_]:
         """Return where the marked values are, compared in the dtype of the pixels."""
@@ -51,10 +54,44 @@ class Nodata:
             return np.asarray(pixels == ends[0])
         return np.asarray((pixels >= ends[0]) & (pixels <= ends[1]))
 
+    def avoided(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        """Return pixels of which none is marked: those that are get the nearest other value."""
+        marked = self.found_in(pixels)
+        if not marked.any():
+            return pixels
+        below, above = _neighbours(self.lowest, self.highest, pixels.dtype)
+        if below is None and above is None:
+            return pixels
+        result, values = pixels.copy(), pixels[marked].astype(np.float64)
+        if below is None or above is None:
+            result[marked] = above if below is None else below
+        else:
+            nearer = values - float(below) < float(above) - values
+            result[marked] = np.where(nearer, below, above)
+        return result
 
-def nodata_value(value: float, what: str = "nodata") -> Nodata:
+
+def nodata_value(value: float, what: str = "nodata", *, declared: bool = True) -> Nodata:
     """Return the mark of one grey value; NaN is invalid anyway, and marks nothing else."""
-    return Nodata(value, value, f"{what} {value:.10g}")
+    return Nodata(value, value, f"{what} {value:.10g}", declared)
+
+
+def _neighbours(lowest: float, highest: float, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return the values of a dtype next to an interval, None where there is none."""
+    ends = _ends_in_dtype(lowest, highest, dtype)
+    if ends is None:
+        return None, None
+    if dtype.kind == "f":
+        pairs = zip(ends, (-np.inf, np.inf), strict=True)
+        with np.errstate(over="ignore"):
+            outside = [np.nextafter(end, dtype.type(far)) for end, far in pairs]
+        below, above = (value if np.isfinite(value) else None for value in outside)
+        return below, above
+    limits, first, last = np.iinfo(dtype), int(ends[0]), int(ends[1])
+    return (
+        dtype.type(first - 1) if first > limits.min else None,
+        dtype.type(last + 1) if last < limits.max else None,
+    )
 
 
 def _ends_in_dtype(lowest: float, highest: float, dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
@@ -116,6 +153,15 @@ class Validity:
         found = [words for masks, words in pairs if not masks[number].all()]
         found += [rule.words for rule in self.nodata if rule.found_in(plane).any()]
         return found if self.is_finite or all_finite(plane) else [*found, NOT_FINITE]
+
+    def unmarked(self, result: Array) -> Array:
+        """Return denoised pixels, none of which has a value that the file declares to be invalid.
+
+        Otherwise rounding and clipping could make valid pixels invalid.
+        """
+        for rule in self.nodata:
+            result = rule.avoided(result) if rule.declared else result
+        return result
 
     def with_mask(self, masks: Sequence[Mask], words: str) -> Validity:
         """Return the rules and one more mask."""

@@ -376,6 +376,17 @@ def test_full_disk_in_blocks(tmp_path: Path, suffix: str) -> None:
     assert not target.exists()
 
 
+def test_blocks_say_what_becomes_of_the_pyramid(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "in.zarr", values(100, 190))
+    group = zarr.open_group(tmp_path / "in.zarr")
+    about: Any = group.attrs["ome"]
+    about["multiscales"][0]["type"] = "gaussian"
+    group.attrs["ome"] = about
+    words = ("--sigma", 0, *CHEAP, "--block", "1/1")
+    result = run("denoise", tmp_path / "in.zarr", tmp_path / "out.zarr", *words)
+    assert "out.zarr: the smaller resolutions are local means now, not gaussian" in result.stderr
+
+
 @pytest.mark.parametrize("name", ["out.tif", "out.ZARR"])
 def test_a_pyramid_of_zarr_in_blocks(tmp_path: Path, name: str) -> None:
     write_zarr(tmp_path / "in.zarr", values(100, 190))

@@ -137,6 +137,24 @@ def test_nodata_of_a_geotiff(tmp_path: Path) -> None:
         assert "invalid" not in said(other)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--block", "1/1")])
+def test_valid_pixels_do_not_become_nodata(tmp_path: Path, more: tuple[str, ...]) -> None:
+    image = np.rint(np.random.default_rng(0).normal(0, 12, (64, 65))).astype(np.int16)
+    mask = image != 0
+    mask[:9] = False
+    image[~mask] = 0
+    source, target = tmp_path / "in.tif", tmp_path / "out.tif"
+    tifffile.imwrite(source, image, extratags=[(NODATA, 2, 0, "0", True)])
+    result = run("denoise", source, target, "--data-range", 255, *SETTINGS, *more)
+    assert result.exit_code == 0, result.stderr
+    found = tifffile.imread(target)
+    np.testing.assert_array_equal(found != 0, mask)
+    expected = denoise(image, mask=mask, data_range=255, **ARGUMENTS)
+    assert (expected[mask] == 0).sum() > 100
+    assert np.abs(found.astype(int) - expected).max() == 1
+
+
 @pytest.mark.parametrize("text", ["a lot", ""])
 def test_nodata_that_is_no_number(text: str, tmp_path: Path) -> None:
     tags = [(NODATA, 2, 0, text, True)]

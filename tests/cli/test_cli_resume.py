@@ -164,6 +164,21 @@ def test_a_model_file_with_other_numbers_is_noticed(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_process")
+def test_pixels_in_a_file_beside_their_header_are_noticed(tmp_path: Path) -> None:
+    pytest.importorskip("nrrd")
+    fields = ("type: uint8", "dimension: 2", "sizes: 24 20", "encoding: raw", "data file: a.raw")
+    (tmp_path / "a.nhdr").write_text("\n".join(["NRRD0004", *fields]) + "\n")
+    (tmp_path / "a.raw").write_bytes(values(20, 24).tobytes())
+    words = (tmp_path / "a.nhdr", f"{tmp_path / 'out'}/", *OPTIONS, "--model", "pm", "--resume")
+    assert [run("denoise", *words).exit_code for _ in range(2)] == [0, 0]
+    (tmp_path / "a.raw").write_bytes((values(20, 24) // 2).tobytes())
+    result = run("denoise", *words)
+    assert result.exit_code == 5
+    assert "the input has changed" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_process")
 def test_what_is_missing_is_made_and_times_do_not_matter(folder: Path) -> None:
     assert resume(folder)[1].exit_code == 0
     os.utime(folder / "a.png", (1, 1))

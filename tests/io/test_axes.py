@@ -392,6 +392,7 @@ def test_a_full_disk_is_not_a_damaged_file() -> None:
     [
         ({}, Spacing(1, "µm")),
         ({"spacing": 3, "zunit": "nm"}, Spacing(3, "nm")),
+        ({"spacing": -0.5}, Spacing(0.5, "µm")),
         ({"unit": ""}, None),
     ],
 )

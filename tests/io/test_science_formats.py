@@ -152,6 +152,16 @@ def test_nifti_round_trip(tmp_path: Path, suffix: str, kind: Any) -> None:
     assert np.array_equal(np.asarray(new.dataobj), samples // 2)
 
 
+def test_the_same_image_makes_the_same_compressed_nifti(tmp_path: Path) -> None:
+    nibabel.save(nibabel.Nifti1Image(values(7, 6, 5), np.eye(4)), tmp_path / "in.nii.gz")
+    image = read_image(tmp_path / "in.nii.gz")
+    for name in ("one.nii.gz", "other.nii.gz"):
+        write_image(tmp_path / name, image)
+    data = (tmp_path / "one.nii.gz").read_bytes()
+    assert data[:10] == b"\x1f\x8b\x08" + bytes(5) + data[8:10]  # neither name nor time
+    assert data == (tmp_path / "other.nii.gz").read_bytes()
+
+
 def test_compressed_nifti_is_read_forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Going back in a compressed file means to decompress it from the start again."""
     places: list[int] = []

@@ -19,7 +19,7 @@ from integrodiff.arrays import array_image
 from integrodiff.blocks.cluster import MOST_TASKS, items_per_task, runs
 from integrodiff.blocks.grid import TOLERANCE, block_at, blocks_within, halo
 from integrodiff.blocks.job import Key, PageFiles, Unfinished, Written, unit_at, unit_size
-from integrodiff.blocks.memory import memory_limit
+from integrodiff.blocks.memory import group_limits, memory_limit
 from integrodiff.blocks.region import BlockDenoiser, resolved_for
 from integrodiff.blocks.sample import LargeImage
 from integrodiff.engines import ENGINES
@@ -58,6 +58,25 @@ def test_limits(value: Any, expected: int) -> None:
 def test_what_is_no_limit(value: Any) -> None:
     with pytest.raises(ValueError, match="max_memory must be a number of bytes"):
         memory_limit(value)
+
+
+def test_limits_of_containers_and_jobs(tmp_path: Path) -> None:
+    groups, root = tmp_path / "cgroup", tmp_path / "root"
+    for place, name, text in (
+        ("slurm", "memory.max", "2000000000\n"),
+        ("slurm/job", "memory.max", "max\n"),
+        ("memory/docker", "memory.limit_in_bytes", "3000000000\n"),
+    ):
+        (root / place).mkdir(parents=True)
+        (root / place / name).write_text(text)
+    (root / "memory.max").write_text("1")
+    groups.write_text("0::/slurm/job\n")
+    assert group_limits(groups, root) == [2000000000, 1]
+    groups.write_text("3:cpuset:/docker\n2:cpu,memory:/docker\n0::/elsewhere\n")
+    (root / "memory.max").unlink()
+    assert group_limits(groups, root) == [3000000000]
+    groups.write_text("nothing that is known\n")
+    assert group_limits(groups, root) == group_limits(tmp_path / "no", root) == []
 
 
 @pytest.mark.slow

@@ -104,6 +104,24 @@ class TestPillow:
         assert (expected[..., 1] == 7).all()
         assert expected[..., 3].std() < 0.9 * pixels[..., 3].std()
 
+    @pytest.mark.parametrize(("key", "mode"), [(0, "LA"), ((1, 2, 3), "RGBA")])
+    def test_a_transparent_colour_becomes_alpha(self, key: Any, mode: str) -> None:
+        shape = (12, 13) if mode == "LA" else (12, 13, 3)
+        pixels = np.maximum(noisy(*shape, dtype="uint8"), 4)
+        pixels[:5] = key
+        image = Image.fromarray(pixels)
+        image.info |= {"transparency": key, "comment": "kept"}
+        found: Any = denoise(image, 20, **SETTINGS)
+        assert (found.mode, found.info["comment"]) == (mode, "kept")
+        assert "transparency" not in found.info
+        expected = np.full((12, 13), 255)
+        expected[:5] = 0
+        np.testing.assert_array_equal(np.asarray(found)[..., -1], expected)
+        assert image.info["transparency"] == key
+        image.info["transparency"] = "a text of this name"
+        named: Any = denoise(image, 20, **SETTINGS)
+        assert named.mode == image.mode
+
     def test_transparency_beside_grey_is_kept(self) -> None:
         pixels = noisy(12, 13, 2, dtype="uint8")
         found: Any = denoise(Image.fromarray(pixels), 20, **SETTINGS)

@@ -98,6 +98,38 @@ def test_masked_pixels_do_not_count_in_estimates() -> None:
     assert lazily.record(lazily.denoise(chunks))["noise"] != whole.noise
 
 
+def test_masked_arrays_come_back_as_such() -> None:
+    pixels = scene(70, 61)
+    hidden = np.random.default_rng(1).random(pixels.shape) < 0.05
+    pixels[hidden] = 1e4
+    image = np.ma.MaskedArray(pixels, mask=hidden, fill_value=-7)
+    more = np.ones(pixels.shape, np.bool_)
+    more[:, :9] = False
+    for mask in (None, more):
+        whole: Any = denoise(image, 20, mask=mask, threads=1, **GIVEN)
+        lazy = lazily.denoise(da.from_array(image, chunks=(30, 25)), 20, mask=mask, **GIVEN)
+        found: Any = computed(lazy)
+        np.testing.assert_array_equal(np.ma.getmaskarray(found), hidden)
+        assert found.fill_value == -7
+        assert np.abs(found.data - whole.data).max() < TOLERANCE
+        assert lazily.record(lazy)["noise"]
+    colours = np.ma.MaskedArray(np.stack([pixels] * 3, axis=-1), mask=False)
+    colours[3, 4, 1] = np.ma.masked
+    whole = denoise(colours, 20, channel_axis=-1, threads=1, **GIVEN)
+    found = computed(lazily.denoise(da.from_array(colours), 20, channel_axis=-1, **GIVEN))
+    assert np.ma.getmaskarray(found).sum() == 1
+    assert np.abs(found.data - whole.data).max() < TOLERANCE
+
+
+def test_engines_have_results_of_their_own() -> None:
+    image = da.from_array(scene(40, 41), chunks=20)
+    lazy = [lazily.denoise(image, 20, engine=name, **GIVEN) for name in ("native", "numpy")]
+    found = da.compute(*lazy, scheduler="synchronous")
+    for name, array in zip(("native", "numpy"), found, strict=True):
+        whole = denoise(scene(40, 41), 20, engine=name, threads=1, **GIVEN)
+        np.testing.assert_array_equal(array, whole)
+
+
 def test_a_mask_is_not_computed_if_nothing_is_estimated() -> None:
     def refuse(block: Any) -> Any:
         raise AssertionError("this is computed")

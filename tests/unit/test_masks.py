@@ -298,6 +298,29 @@ class TestNodata:
         assert not Nodata(np.nan, np.nan, "nodata nan").found_in(pixels).any()
         assert Nodata(-1e9, 1e9, "all").found_in(pixels).all()
 
+    @pytest.mark.parametrize(
+        ("rule", "dtype", "values", "expected"),
+        [
+            (nodata_value(0), "uint8", [0, 1, 0], [1, 1, 1]),
+            (nodata_value(255), "uint8", [0, 255], [0, 254]),
+            (nodata_value(0), "int16", [-1, 0, 1], [-1, 1, 1]),
+            (Nodata(3, 6, "padding"), "int32", [2, 3, 4, 5, 6, 7], [2, 2, 2, 7, 7, 7]),
+            (Nodata(0, 255, "all"), "uint8", [3, 4], [3, 4]),
+            (nodata_value(0), "float32", [0, 1], [np.nextafter(np.float32(0), np.float32(1)), 1]),
+            (nodata_value(2**63), "uint64", [2**63, 5], [2**63 + 1, 5]),
+        ],
+    )
+    def test_other_values(
+        self, rule: Nodata, dtype: str, values: list[int], expected: list[int]
+    ) -> None:
+        pixels = np.array([values], dtype)
+        found = Validity(nodata=(rule,)).unmarked(pixels)
+        np.testing.assert_array_equal(found, np.array([expected], dtype))
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(pixels, np.array([values], dtype))
+        by_hand = nodata_value(values[0], declared=False)
+        assert Validity(nodata=(by_hand,)).unmarked(pixels) is pixels
+
     def test_reasons(self) -> None:
         rules = Validity(nodata=(nodata_value(-9999), nodata_value(7)))
         rules = rules.with_mask([np.ones((2, 2), np.bool_)], "mask")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
+from contextlib import suppress
+from pathlib import Path
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -32,8 +34,42 @@ def in_words(size: float) -> str:
 
 
 def machine_memory() -> int | None:
-    """Return the bytes of memory of this machine; None if the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
+    """Return the bytes of memory for this process, or None if the system does not say.
+
+    They are those of the machine, or of the container or job of a cluster if these have a limit.
+    """
+    limits = group_limits()
+    with suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(limits, default=None)
+
+
+def group_limits(
+    groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> list[int]:
+    """Return the limits of memory of the control groups of Linux that this process is in.
+
+    Parameters
+    ----------
+    groups : Path
+        The file that names them, in either version.
+    root : Path
+        The folder that describes them.
+    """
+    limits: list[int] = []
+    with suppress(OSError, ValueError):
+        for line in groups.read_text(encoding="utf-8").splitlines():
+            _, controllers, place = line.split(":", 2)
+            if controllers == "":
+                top, name = root, "memory.max"
+            elif "memory" in controllers.split(","):
+                top, name = root / "memory", "memory.limit_in_bytes"
+            else:
+                continue
+            folder = top / place.lstrip("/")
+            for one in (folder, *folder.parents):
+                if not one.is_relative_to(top):
+                    break
+                with suppress(OSError, ValueError):  # there is no limit, or another name in here
+                    limits.append(int((one / name).read_text(encoding="ascii")))
+    return limits

@@ -535,8 +535,10 @@ def _finish(
                 result.write(page)
         notes = result.notes
     else:
+        from integrodiff.io.formats.ome_zarr import notes_on_blocks
+
         check_output(place.target, header, overwrite=False)
         place.publish()
-        notes = ()
+        notes = notes_on_blocks(header)
     place.remove()
     return notes

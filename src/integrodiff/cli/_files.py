@@ -56,3 +56,23 @@ def contents(path: Path) -> Contents:
                 digest.update(block)
                 size += len(block)
     return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def contents_of_image(path: Path) -> Contents:
+    """Return length and hash of all files that an image is read from.
+
+    Raises
+    ------
+    ImageFileError, OSError
+        If they cannot be found out or read.
+    """
+    from integrodiff.io import files_of_image
+
+    found = [contents(file) for file in files_of_image(path)]
+    if len(found) == 1:
+        return found[0]
+    together = "".join(one["sha256"] for one in found).encode()
+    return {
+        "bytes": sum(one["bytes"] for one in found),
+        "sha256": hashlib.sha256(together).hexdigest(),
+    }

@@ -188,7 +188,7 @@ def _rules(text: str | None) -> tuple[Nodata, ...]:
     if text is None or text == _NONE:
         return ()
     try:
-        return (nodata_value(_number(text)),)
+        return (nodata_value(_number(text), declared=False),)
     except ValueError:
         stop(ExitCode.USAGE, f"--nodata must be a number, nan or none, got {text!r}")
 

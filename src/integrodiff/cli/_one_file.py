@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from integrodiff.cli._files import Contents, contents, refuse_output_over_inputs
+from integrodiff.cli._files import Contents, contents_of_image, refuse_output_over_inputs
 from integrodiff.cli._masks import Exclusions, MaskOptions
 from integrodiff.cli._models import loaded_model
 from integrodiff.cli._noise import NoiseOptions
@@ -57,6 +57,7 @@ class Options:
         from integrodiff import Denoiser
         from integrodiff._checks import one_of
         from integrodiff.colour import COLOURS
+        from integrodiff.errors import ImageFileError
         from integrodiff.models import MODEL_NAMES
 
         self.noise.check()
@@ -81,8 +82,12 @@ class Options:
             "noise_psd": self.noise.noise_psd,
             "mask": self.masks.mask,
         }
-        with stopping(ExitCode.INPUT, OSError):
-            read = {name: contents(Path(path)) for name, path in named.items() if path is not None}
+        with stopping(ExitCode.INPUT, ImageFileError, OSError):
+            read = {
+                name: contents_of_image(Path(path))
+                for name, path in named.items()
+                if path is not None
+            }
         return Settings(options=self, denoiser=denoiser, exclusions=exclusions, read=read)
 
 

@@ -57,6 +57,7 @@ __all__ = [
     "check_output",
     "check_output_path",
     "create_image",
+    "files_of_image",
     "format_of_content",
     "format_of_name",
     "is_image_folder",
@@ -90,6 +91,21 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
     """Read an image file with all of its pages; raises what :func:`open_image` raises."""
     with open_image(path) as reader:
         return collected(reader)
+
+
+def files_of_image(path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Return all files or folders that an image is read from, the one that is named first.
+
+    Raises
+    ------
+    ImageFileError
+        If there is no such image, or it is damaged and its files cannot be found out.
+    """
+    path = Path(path)
+    if not format_of_content(path).detached:
+        return (path,)
+    with open_image(path) as reader:
+        return reader.files
 
 
 class create_image:  # noqa: N801 - used like the function open

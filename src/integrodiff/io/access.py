@@ -157,6 +157,11 @@ class ImageReader(ABC):
         """Give the pages from the first on."""
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """All files or folders that the image is read from, that of its header first."""
+        return (self.path,)
+
+    @property
     def layout(self) -> Layout:
         """Axes and shape of the image."""
         return self.header.layout

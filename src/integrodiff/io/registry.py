@@ -44,6 +44,8 @@ class Format:
     folder : bool
         Whether an image is a folder of files. One without file extensions is written to names
         that have none, from an image of the same format.
+    detached : bool
+        Whether an image may be read from another file besides the one that is named.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Format:
     extra: str | None = None
     provides: str | None = None
     folder: bool = False
+    detached: bool = False
 
     @property
     def missing(self) -> str | None:
@@ -195,6 +198,7 @@ FORMATS = (
         package="pynrrd",
         extra="medical",
         provides="nrrd",
+        detached=True,
     ),
     Format(
         name="MRC",

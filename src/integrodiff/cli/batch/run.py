@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from integrodiff.cli._files import contents
+from integrodiff.cli._files import contents, contents_of_image
 from integrodiff.cli._one_file import Settings, Watch, denoise_file
 from integrodiff.cli._terminal import (
     ExitCode,
@@ -180,9 +180,11 @@ def _split(wanted: int, files: int, processors: int, threads: int) -> tuple[int,
 
 def _input(path: Path) -> dict[str, object]:
     """Return the contents of an input; one that cannot be read is left to the reader to refuse."""
+    from integrodiff.errors import ImageFileError
+
     try:
-        return contents(path)
-    except OSError:
+        return contents_of_image(path)
+    except (ImageFileError, OSError):
         return {}
 
 

@@ -199,10 +199,11 @@ class Writer(ImageWriter):
         new.set_data_dtype(self.header.dtype)
         new["vox_offset"] = 0  # set anew, behind the extensions
         self._dtype = self.header.dtype.newbyteorder(new.endianness)
+        self._stream: Any = self._opened.enter_context(self.path.open("wb"))
         if self.path.suffix.lower() == ".gz":
-            self._stream: Any = self._opened.enter_context(GzipFile(self.path, "wb", 6))
-        else:
-            self._stream = self._opened.enter_context(self.path.open("wb"))
+            # Without time and temporary name, so that the same image makes the same file.
+            stream = GzipFile("", "wb", 6, self._stream, mtime=0)
+            self._stream = self._opened.enter_context(stream)
         new.write_to(self._stream)
         self._stream.write(bytes(int(new["vox_offset"]) - self._stream.tell()))
 

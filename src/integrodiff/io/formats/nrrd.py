@@ -123,6 +123,11 @@ class Reader(ImageReader):
             else (),
         )
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The header and, if it is not attached to them, the pixels."""
+        return tuple(dict.fromkeys((self.path, self._data)))
+
     def _lines(self) -> tuple[tuple[str, ...], int]:
         """Return the lines of the header, and where it ends."""
         lines, at = [], 0

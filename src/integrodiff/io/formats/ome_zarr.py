@@ -519,14 +519,11 @@ class Writer(ImageWriter):
     def _method_of_levels(self, own: ZarrDetails) -> bool:
         """Return whether smaller resolutions are local means; say so where they were not."""
         image = self._image or {}
-        method = _method(image)
-        if _takes_nearest(method):
-            return False
-        if own.smaller and method and not any(w in method for w in ("mean", "average", "resize")):
-            self._notes = (f"the smaller resolutions are local means now, not {method}",)
+        self._notes = _notes_on_levels(image, own)
+        if self._notes:
             image["type"] = "mean"
             image.pop("metadata", None)
-        return True
+        return not _takes_nearest(_method(image))
 
     @staticmethod
     def problem(header: ImageHeader) -> str | None:
@@ -616,9 +613,25 @@ def _method(image: dict[str, Any]) -> str:
     return " ".join(str(word).lower() for word in words if word)
 
 
+def _notes_on_levels(image: dict[str, Any], own: ZarrDetails) -> tuple[str, ...]:
+    """Say that smaller resolutions become local means, where an image names another method."""
+    method = _method(image)
+    if not own.smaller or not method or _takes_nearest(method):
+        return ()
+    if any(word in method for word in ("mean", "average", "resize")):
+        return ()
+    return (f"the smaller resolutions are local means now, not {method}",)
+
+
 def _takes_nearest(method: str) -> bool:
     """Whether smaller resolutions have pixels of the full one, and no means."""
     return any(word in method for word in ("nearest", "decimat", "subsampl"))
+
+
+def notes_on_blocks(header: ImageHeader) -> tuple[str, ...]:
+    """Return what :class:`BlockWriter` changes besides the pixels, in words for the user."""
+    own = _own(header)
+    return _notes_on_levels(_multiscale(Path(own.array), own.files) or {}, own)
 
 
 class OpenBlocks:

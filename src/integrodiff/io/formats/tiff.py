@@ -645,7 +645,10 @@ def _spacing(tif: TiffFile, tags: TiffPageTags) -> Iterator[tuple[str, Any, Any]
         unit, per_inch = about.get("unit"), None
         # ImageJ writes neither a distance of one unit nor units that are the usual ones.
         usual = 1.0 if unit and "ImageJ" in about else None
-        yield "Z", about.get("spacing", usual), about.get("zunit", unit)
+        distance = about.get("spacing", usual)
+        if isinstance(distance, (int, float)):
+            distance = abs(distance)  # ImageJ, too, does not care about its sign
+        yield "Z", distance, about.get("zunit", unit)
         yield "T", about.get("finterval"), about.get("tunit", "s")
     else:
         unit, per_inch = {2: ("inch", 1.0), 3: ("cm", 2.54)}.get(tags.resolution_unit, (None, None))
