@@ -14,7 +14,8 @@ from image_writers import write_array
 from numpy.typing import NDArray
 from PIL import Image
 
-from integrodiff import VolumeModelWarning, denoise
+from integrodiff import EED, VolumeModelWarning, denoise, save_model
+from integrodiff.engines import ENGINES
 from integrodiff.io import read_image
 
 SETTINGS = ("--sigma", 12, "--model", "pm", "--engine", "numpy")
@@ -207,6 +208,19 @@ def test_transparency_is_kept(tmp_path: Path) -> None:
     found = np.asarray(Image.open(tmp_path / "out.png"))
     np.testing.assert_array_equal(found[..., 3], pixels[..., 3])
     np.testing.assert_array_equal(found[~field_of_view()], pixels[~field_of_view()])
+
+
+@pytest.mark.skipif(ENGINES["native"].unavailable() is not None, reason="needs the engine native")
+def test_another_engine_is_named_as_an_option(tmp_path: Path) -> None:
+    """Here the compiled engine takes no masks, and the message is for a person at a terminal."""
+    image = scan("float32")
+    tifffile.imwrite(tmp_path / "in.tif", image)
+    model = tmp_path / "paper.json"
+    save_model(EED(scale=1, contrast=5, tau=0.2, discretisation="nonnegativity"), model)
+    names = tmp_path / "in.tif", tmp_path / "out.tif", "--model", model, "--sigma", 12
+    result = run("denoise", *names, "--nodata", image[3, 4], "--engine", "native")
+    assert result.exit_code == 2
+    assert "take --engine numpy or --engine torch" in said(result)
 
 
 @pytest.mark.slow

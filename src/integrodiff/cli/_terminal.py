@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
 import traceback
@@ -239,12 +240,11 @@ def _in_words_of_the_command_line(text: str) -> str:
         ("noise_psd", "--noise-psd"),
         ("give sigma", "give --sigma"),
         ("give spacing", "give --spacing"),
-        ("model='iad-plus'", "--model iad-plus"),
         ("axes with Q in place of Z", "--slices"),
         ("axes with Z", "--volume"),
     ):
         text = text.replace(argument, option)
-    return text
+    return re.sub(r"\b(model|engine)='([\w-]+)'", r"--\1 \2", text)
 
 
 def printable(text: str) -> str:

@@ -149,7 +149,8 @@ class Engine(ABC):
         reason = self.refuses(evolution, masked=masked)
         if reason is not None:
             raise EngineUnavailableError(
-                f"the engine {self.name!r} does not take {reason}; take engine='numpy' or 'torch'"
+                f"the engine {self.name!r} does not take {reason}; "
+                "take engine='numpy' or engine='torch'"
             )
 
     @abstractmethod
