@@ -37,6 +37,7 @@ def write_seeds(folder: Path) -> list[Path]:
     _write_stacks(folder)
     _write_zarr(folder)
     _write_dicom(folder)
+    _write_enhanced(folder)
     _write_series(folder / "series")
     _write_maps(folder)
     return sorted(folder.iterdir())
@@ -135,6 +136,30 @@ def _write_dicom(folder: Path) -> None:
         dataset.PixelData = encapsulate([stream.getvalue()] * 2)
         dataset.file_meta.TransferSyntaxUID = syntax
         dataset.save_as(folder / f"frames-{kind.lower()}.dcm")
+
+
+def _write_enhanced(folder: Path) -> None:
+    """Write frames that are the slices of a volume, stored from the last to the first."""
+    dataset = pydicom.dcmread(FOREIGN / "explicit.dcm")
+    dataset.SOPClassUID = pydicom.uid.EnhancedMRImageStorage
+    dataset.file_meta.MediaStorageSOPClassUID = dataset.SOPClassUID
+    dataset.Rows, dataset.Columns, dataset.NumberOfFrames = 9, 11, 2
+    shared, orientation, measures = (pydicom.Dataset() for _ in range(3))
+    orientation.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+    measures.PixelSpacing = [1, 1]
+    shared.PlaneOrientationSequence, shared.PixelMeasuresSequence = [orientation], [measures]
+    dataset.SharedFunctionalGroupsSequence = [shared]
+    frames = []
+    for number in (1, 0):
+        frame, place = pydicom.Dataset(), pydicom.Dataset()
+        place.ImagePositionPatient = [0, 0, 2 * number]
+        frame.PlanePositionSequence = [place]
+        frames.append(frame)
+    dataset.PerFrameFunctionalGroupsSequence = frames
+    dataset.PixelData = _PIXELS.tobytes()
+    dataset.save_as(folder / "enhanced.dcm")
+    dataset.compress(pydicom.uid.RLELossless, encoding_plugin="pydicom")
+    dataset.save_as(folder / "enhanced-rle.dcm")
 
 
 def _write_series(folder: Path) -> None:

@@ -261,6 +261,25 @@ def _series(folder: Path) -> None:
         dataset.save_as(path)
 
 
+def _frames(path: Path) -> None:
+    pydicom = pytest.importorskip("pydicom")
+    write_dicom(path, noisy().astype(np.int16))
+    dataset = pydicom.dcmread(path)
+    dataset.SOPClassUID = pydicom.uid.EnhancedMRImageStorage
+    dataset.NumberOfFrames, dataset.PixelData = 3, noisy(3).astype(np.int16).tobytes()
+    groups = []
+    for number in range(3):
+        group, position, orientation, measures = (pydicom.Dataset() for _ in range(4))
+        position.ImagePositionPatient = [0, 0, number]
+        orientation.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+        measures.PixelSpacing = [1, 1]
+        group.PlanePositionSequence, group.PlaneOrientationSequence = [position], [orientation]
+        group.PixelMeasuresSequence = [measures]
+        groups.append(group)
+    dataset.PerFrameFunctionalGroupsSequence = groups
+    dataset.save_as(path)
+
+
 def _tomogram(path: Path) -> None:
     mrcfile = pytest.importorskip("mrcfile")
     with mrcfile.new(path) as file:
@@ -307,6 +326,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "scan.nii.gz": _scan,
     "brain.nii.gz": _scan,
     "scan.nrrd": _nrrd,
+    "scan.dcm": _frames,
     "tomogram.mrc": _tomogram,
     "scene.tif": _scene,
     "big.zarr": _large,

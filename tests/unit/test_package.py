@@ -221,7 +221,8 @@ io: spacing bounded image access registry masks formats.exif formats.ome_xml for
     formats.jpeg_segments formats.tiff \
     formats.pillow formats.png formats.jpeg formats.webp_quality formats.webp \
     formats.gif formats.bmp formats.boxes formats.avif formats.heic formats.npy \
-    formats.dicom_frames formats.dicom formats.dicom_series formats.nifti formats.nrrd formats.mrc \
+    formats.dicom_frames formats.dicom_elements formats.dicom_slices formats.dicom \
+    formats.dicom_series formats.nifti formats.nrrd formats.mrc \
     formats.zarr_codecs formats.zarr_slabs formats.zarr_pyramid formats.ome_zarr \
     formats.__init__ windows __init__
 blocks: sample region job cluster

@@ -194,7 +194,7 @@ def denoise_file(
     with stopping(ExitCode.INPUT, ImageFileError), stopping(ExitCode.OUTPUT, OutputFileError):
         form = format_of_content(source).name if source.is_dir() else None
         check_output_path(target, overwrite=options.overwrite, source=form)
-        with open_image(source) as reader:
+        with open_image(source, slices=options.volume is False) as reader:
             dtype = denoiser.request.result_dtype(reader.header.dtype)
             header = reader.header.with_dtype(dtype).with_quality(options.quality)
             check_output(target, header, overwrite=options.overwrite)

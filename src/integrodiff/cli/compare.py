@@ -185,7 +185,10 @@ def _draw_planes(request: _Request) -> None:
     headers: list[ImageHeader] = []
     proportions: dict[str, float] = {}  # those of the first volume
     for path in request.inputs:
-        with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
+        with (
+            stopping(ExitCode.INPUT, ImageFileError),
+            open_image(path, slices=request.shown.volume is False) as reader,
+        ):
             header = reader.header
             say_notes(path, reader)
             layout = request.shown.layout(path, header)
@@ -226,7 +229,10 @@ def _views(request: _Request) -> tuple[list[View], tuple[float, float] | None]:
     exclusions = request.masks.exclusions()
     views, headers = [], []
     for path in request.inputs:
-        with stopping(ExitCode.INPUT, ImageFileError), open_image(path) as reader:
+        with (
+            stopping(ExitCode.INPUT, ImageFileError),
+            open_image(path, slices=request.shown.volume is False) as reader,
+        ):
             say_notes(path, reader)
             view = request.shown.view(path, reader, exclusions)
         if view.mask is not None and not view.mask.any():

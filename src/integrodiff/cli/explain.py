@@ -178,7 +178,11 @@ def _run(request: _Request) -> None:
     from integrodiff.viz.drawing import save_figure
     from integrodiff.viz.explanation_figure import draw
 
-    with stopping(ExitCode.INPUT, ImageFileError), open_image(request.input) as reader:
+    slices = request.shown.volume is False
+    with (
+        stopping(ExitCode.INPUT, ImageFileError),
+        open_image(request.input, slices=slices) as reader,
+    ):
         say_notes(request.input, reader)
         words, found = _explained(request, model, reader)
         header = reader.header

@@ -28,6 +28,7 @@ from integrodiff.io.access import (
     OutputFileError,
     collected,
     output_refusal,
+    refusal,
 )
 from integrodiff.io.image import Derivation, ImageFile, ImageHeader, Metadata, Page
 from integrodiff.io.registry import (
@@ -70,8 +71,16 @@ __all__ = [
 
 
 @contextmanager
-def open_image(path: str | os.PathLike[str]) -> Iterator[ImageReader]:
+def open_image(path: str | os.PathLike[str], *, slices: bool = False) -> Iterator[ImageReader]:
     """Open an image file; the format follows from its content, not from its name.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    slices : bool
+        Whether slices are wanted one by one. Otherwise a file whose slices are not those of one
+        volume, such as frames of an enhanced DICOM file with one missing, is refused.
 
     Raises
     ------
@@ -82,14 +91,16 @@ def open_image(path: str | os.PathLike[str]) -> Iterator[ImageReader]:
     path = Path(path)
     reader = format_of_content(path).open(path)
     try:
+        if reader.header.no_volume is not None and not slices:
+            raise refusal(path, reader.header.no_volume)
         yield reader
     finally:
         reader.close()
 
 
-def read_image(path: str | os.PathLike[str]) -> ImageFile:
-    """Read an image file with all of its pages; raises what :func:`open_image` raises."""
-    with open_image(path) as reader:
+def read_image(path: str | os.PathLike[str], *, slices: bool = False) -> ImageFile:
+    """Read an image file with all of its pages; as :func:`open_image`."""
+    with open_image(path, slices=slices) as reader:
         return collected(reader)
 
 

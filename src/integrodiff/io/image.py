@@ -175,6 +175,8 @@ class ImageHeader:
         What else is to be carried over to a new file.
     notes : tuple of str
         What reading has to change or leave out, in words for the user.
+    no_volume : str, optional
+        Why pages that seem to be slices are not those of a volume, and what to do.
     """
 
     shape: tuple[int, ...]
@@ -187,6 +189,7 @@ class ImageHeader:
     units: GreyUnits = field(default_factory=GreyUnits)
     metadata: Metadata = field(default_factory=Metadata)
     notes: tuple[str, ...] = ()
+    no_volume: str | None = None
 
     def __post_init__(self) -> None:
         if self.layout != self.layout.canonical:

@@ -1,5 +1,9 @@
 """DICOM, through pydicom. Frames are read and written one by one, all other elements are kept.
 
+The frames of an enhanced multi-frame file of CT, MR or PET are the slices of a volume if they lie
+behind each other at equal distances. They are read in the order of their places, and a result has
+them in the order of its source.
+
 Values are the stored ones: slope and intercept stay as they are. The result is a derived image in
 the sense of the standard, so it gets a new identity in a new series, a description of what was done
 and a reference to its source. The new series follows from the old one and the settings, so that the
@@ -11,19 +15,19 @@ second file.
 from __future__ import annotations
 
 import io
-import math
 import struct
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydicom import Dataset, Sequence, dcmread, dcmwrite
+from pydicom import Dataset, dcmread, dcmwrite
 from pydicom.datadict import keyword_for_tag
 from pydicom.errors import BytesLengthException, InvalidDicomError
 from pydicom.filereader import _read_file_meta_info, read_preamble
@@ -33,9 +37,15 @@ from pydicom.pixels.utils import iter_pixels
 from pydicom.uid import (
     UID,
     DeflatedExplicitVRLittleEndian,
+    EnhancedCTImageStorage,
+    EnhancedMRImageStorage,
+    EnhancedPETImageStorage,
     ExplicitVRBigEndian,
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
+    LegacyConvertedEnhancedCTImageStorage,
+    LegacyConvertedEnhancedMRImageStorage,
+    LegacyConvertedEnhancedPETImageStorage,
     generate_uid,
 )
 
@@ -47,7 +57,28 @@ from integrodiff.io.access import (
     refuse_missing_bytes,
     refuse_no_pixels,
 )
-from integrodiff.io.formats.dicom_frames import BoundedFile, checked_frames
+from integrodiff.io.formats.dicom_elements import (
+    GREY_VALUES,
+    SPACING,
+    compared_properties,
+    display_of,
+    distances_of,
+    frame_elements,
+    image_elements,
+    items_of,
+    pixel_spacing_of,
+    rescaling,
+    scale_of,
+    window_of,
+    without,
+)
+from integrodiff.io.formats.dicom_frames import BoundedFile, checked_frames, frame_places
+from integrodiff.io.formats.dicom_slices import (
+    NoVolumeError,
+    Words,
+    order_and_distance,
+    refuse_differences,
+)
 from integrodiff.io.image import (
     Derivation,
     Display,
@@ -56,7 +87,7 @@ from integrodiff.io.image import (
     Metadata,
     Page,
 )
-from integrodiff.io.spacing import declared
+from integrodiff.io.spacing import Spacing, declared
 from integrodiff.validity import Nodata, nodata_value
 
 _PIXELS = 0x7FE00010
@@ -64,6 +95,19 @@ _PLAIN = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
 _WHITE_IS_ZERO, _COLOUR = "MONOCHROME1", "RGB"
 _GREY = (_WHITE_IS_ZERO, "MONOCHROME2")
 _KINDS = (*_GREY, _COLOUR, "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
+_ENHANCED = (
+    EnhancedCTImageStorage,
+    EnhancedMRImageStorage,
+    EnhancedPETImageStorage,
+    LegacyConvertedEnhancedCTImageStorage,
+    LegacyConvertedEnhancedMRImageStorage,
+    LegacyConvertedEnhancedPETImageStorage,
+)
+"""Kinds of files whose frames may be the slices of a volume."""
+
+_REMEDY = "--slices takes its frames one by one"
+_WORDS = Words(whole="file", remedy=_REMEDY, apart=_REMEDY)
+
 _LARGEST = 2**32 - 2
 """Largest number of bytes in an element."""
 
@@ -75,6 +119,7 @@ _DROPPED = (
     "PixelDataProviderURL",
     "SmallestImagePixelValue",
 )
+_FRAME_KINDS = ("CTImageFrameTypeSequence", "MRImageFrameTypeSequence", "PETFrameTypeSequence")
 _SUFFIX = " (denoised)"
 """What the description of a series gets."""
 
@@ -87,10 +132,22 @@ _BEHIND_PIXELS = 0x7FE00008
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DicomDetails(FormatDetails):
-    """All elements before the pixels."""
+    """All elements before the pixels.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        The elements.
+    shown : Dataset
+        Those that say how grey values are shown, of the image or of a frame that stands for all.
+    order : tuple of int
+        Where each page is in the file, counted from zero; empty if pages are in its order.
+    """
 
     format: ClassVar[str] = "DICOM"
     dataset: Dataset
+    shown: Dataset = field(default_factory=Dataset)
+    order: tuple[int, ...] = ()
 
     @property
     def only_here(self) -> str | None:
@@ -100,26 +157,12 @@ class DicomDetails(FormatDetails):
     @property
     def display(self) -> Display:
         """The values after the rescaling of the file, in Hounsfield units for CT."""
-        dataset = self.dataset
-        slope, intercept = _rescaling(dataset)
-        unit = str(dataset.get("RescaleType") or "").strip()
-        if unit in ("", "US"):  # not specified
-            unit = "HU" if dataset.get("Modality") == "CT" and "RescaleSlope" in dataset else ""
-        return Display(slope, intercept, unit) if slope else Display()
+        return display_of(self.shown)
 
     @property
     def window(self) -> tuple[float, float] | None:
-        """The first window that the file proposes (PS3.3 C.11.2.1.2)."""
-        ends = [self.dataset.get(name) for name in ("WindowCenter", "WindowWidth")]
-        first = [end[0] if isinstance(end, MultiValue) and end else end for end in ends]
-        try:
-            centre, width = (float(end) for end in first)
-        except (TypeError, ValueError):  # missing, empty or damaged
-            return None
-        if str(self.dataset.get("VOILUTFunction") or "LINEAR") == "LINEAR":
-            centre, width = centre - 0.5, width - 1
-        window = centre - width / 2, centre + width / 2
-        return window if width > 0 and all(map(math.isfinite, window)) else None
+        """The first window that the file proposes, for the frame in the middle of several."""
+        return window_of(self.shown)
 
 
 class Reader(ImageReader):
@@ -161,32 +204,119 @@ class Reader(ImageReader):
         refuse_missing_bytes(self.path, needed, there, compressed=compressed)
         if compressed:
             refuse_bomb(self.path, size)
-        axes = (_frame_axis(dataset) if frames > 1 else "") + ("YXS" if samples == 3 else "YX")
+        stack = _stack(dataset, frames)
+        letter = "Z" if stack.order else _frame_axis(dataset)
+        axes = (letter if frames > 1 else "") + ("YXS" if samples == 3 else "YX")
+        spacing = declared(_distances(dataset, stack.shown), axes)
+        if stack.distance is not None:
+            spacing["Z"] = Spacing(stack.distance, "mm")
+        self._order = stack.order
         return ImageHeader(
             shape=(*((frames,) if frames > 1 else ()), *size, *((3,) if samples == 3 else ())),
             dtype=dtype,
             axes=axes,
-            spacing=declared(_spacing(dataset), axes),
+            spacing=spacing,
             nodata=_padding(dataset, dtype) if samples == 1 else (),
             metadata=Metadata(
-                white_is_zero=kind == _WHITE_IS_ZERO, own=DicomDetails(dataset=dataset)
+                white_is_zero=kind == _WHITE_IS_ZERO,
+                own=DicomDetails(dataset=dataset, shown=stack.shown, order=stack.order),
             ),
-            notes=_notes(dataset, kind, syntax),
+            notes=(*_notes(stack.shown, kind, syntax), *stack.notes),
+            no_volume=stack.no_volume,
         )
 
     def _read_pages(self) -> Iterator[Page]:
-        with (
-            BoundedFile(self.path) as stream,
-            BoundedFile(self.path) as again,
-            closing(cast("Generator[NDArray[Any], None, None]", iter_pixels(stream))) as frames,
-        ):
-            checked = checked_frames(again, self.header.pages, self.header.size)
-            while True:
-                if self._compressed:
-                    next(checked)
-                if (pixels := next(frames, None)) is None:
-                    return
-                yield Page(np.ascontiguousarray(pixels, self.header.dtype))
+        order = None if self._order == tuple(range(self.header.pages)) else self._order or None
+        with BoundedFile(self.path) as stream, BoundedFile(self.path) as again:
+            known: dict[str, Any] = {"indices": order}
+            places = None
+            if self._compressed and order is not None:
+                places = frame_places(again, self.header.pages)
+                known |= {} if places is None else {"extended_offsets": places}
+            frames = cast("Generator[NDArray[Any], None, None]", iter_pixels(stream, **known))
+            checked = checked_frames(
+                again, self.header.pages, self.header.size, order=order, places=places
+            )
+            with closing(frames):
+                while True:
+                    if self._compressed:
+                        next(checked)
+                    if (pixels := next(frames, None)) is None:
+                        return
+                    yield Page(np.ascontiguousarray(pixels, self.header.dtype))
+
+
+class _Stack(NamedTuple):
+    """What the frames of a file are.
+
+    Attributes
+    ----------
+    shown : Dataset
+        Elements that hold for all frames, or for the one in the middle.
+    order : tuple of int
+        Where each slice of a volume is in the file; empty if the frames are none.
+    distance : float, optional
+        Distance of the slices in mm.
+    no_volume : str, optional
+        Why frames with places in space are no volume.
+    notes : tuple of str
+        Remarks for the user.
+    """
+
+    shown: Dataset
+    order: tuple[int, ...] = ()
+    distance: float | None = None
+    no_volume: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _stack(dataset: Dataset, frames: int) -> _Stack:
+    """Find out whether frames are the slices of a volume."""
+    common = image_elements(dataset)
+    if dataset.get("SOPClassUID") not in _ENHANCED:
+        return _Stack(common)
+    each = frame_elements(dataset)
+    if frames == 1:
+        return _Stack(each[0] if len(each) == 1 else common)
+    if not any(elements.get("ImagePositionPatient") for elements in (common, *each)):
+        words = "does not say where its frames lie (ImagePositionPatient), so that they are pages"
+        return _pages(common, each, frames, notes=(f"{words} and no volume",))
+    try:
+        if len(each) != frames:
+            raise NoVolumeError(
+                f"is damaged: it has {frames} frames, and PerFrameFunctionalGroupsSequence has "
+                f"{len(each)} items; {_REMEDY}"
+            )
+        names = [f"frame {number}" for number in range(1, frames + 1)]
+        order, distance = order_and_distance(names, each, _WORDS)
+        refuse_differences(names, map(compared_properties, each), _WORDS)
+    except NoVolumeError as error:
+        return _pages(common, each, frames, no_volume=str(error))
+    return _Stack(each[order[frames // 2]], tuple(order), distance)
+
+
+def _pages(
+    common: Dataset,
+    each: list[Dataset],
+    frames: int,
+    *,
+    no_volume: str | None = None,
+    notes: tuple[str, ...] = (),
+) -> _Stack:
+    """Return frames that are no volume; what differs between them is said of none."""
+    if len(each) != frames:
+        return _Stack(common, no_volume=no_volume, notes=notes)
+    shown = each[frames // 2]
+    if len({pixel_spacing_of(elements) for elements in each}) > 1:
+        shown = without(shown, SPACING)
+    if len({scale_of(elements) for elements in each}) > 1:
+        shown = without(shown, GREY_VALUES)
+        notes = (
+            *notes,
+            "its frames have scales of their own: sigma is that of the stored grey levels, and "
+            "pictures show the stored ones",
+        )
+    return _Stack(shown, no_volume=no_volume, notes=notes)
 
 
 def _refuse_syntax(path: Path, syntax: UID) -> None:
@@ -237,20 +367,10 @@ def _frame_axis(dataset: Dataset) -> str:
     return axes.get(keyword, "Q")
 
 
-def _spacing(dataset: Dataset) -> Iterator[tuple[str, Any, str]]:
-    """Give the distances of pixels, slices and frames; the thickness of a slice is none of them."""
-    for part in (dataset, _first(_first(dataset, "SharedFunctionalGroups"), "PixelMeasures")):
-        pair = part.get("PixelSpacing")
-        if isinstance(pair, MultiValue) and len(pair) == 2:
-            yield from (("Y", pair[0], "mm"), ("X", pair[1], "mm"))
-        yield "Z", part.get("SpacingBetweenSlices"), "mm"
+def _distances(dataset: Dataset, shown: Dataset) -> Iterator[tuple[str, Any, str]]:
+    """Give the distances of pixels and slices, and of frames in time."""
+    yield from distances_of(shown)
     yield "T", dataset.get("FrameTime"), "ms"
-
-
-def _first(dataset: Dataset, name: str) -> Dataset:
-    """Return the first item of a sequence, empty if there is none."""
-    items = dataset.get(f"{name}Sequence")
-    return items[0] if isinstance(items, Sequence) and len(items) else Dataset()
 
 
 def _dtype(path: Path, dataset: Dataset) -> np.dtype[Any]:
@@ -283,16 +403,10 @@ def _stored(value: int, dtype: np.dtype[Any]) -> int:
     return value - 2**bits if wrapped else value
 
 
-def _rescaling(dataset: Dataset) -> tuple[float, float]:
-    """Return the slope and intercept of the values that programs show."""
-    slope, intercept = dataset.get("RescaleSlope"), dataset.get("RescaleIntercept")
-    return float(slope or 1), float(intercept or 0)
-
-
-def _notes(dataset: Dataset, kind: str, syntax: UID) -> tuple[str, ...]:
+def _notes(shown: Dataset, kind: str, syntax: UID) -> tuple[str, ...]:
     """Report what differs from the file, or from what other programs show."""
     notes = []
-    slope, intercept = _rescaling(dataset)
+    slope, intercept = rescaling(shown)
     if (slope, intercept) != (1, 0):
         notes.append(
             f"the file scales its grey levels by {slope:g} and shifts by {intercept:g} for "
@@ -321,6 +435,9 @@ class Writer(ImageWriter):
         signed = header.dtype.kind == "i"
         self._limits = (-(2 ** (used - 1)), 2 ** (used - 1) - 1) if signed else (0, 2**used - 1)
         self._padding = header.nbytes % 2
+        self._bytes = header.nbytes // header.pages
+        # Pages that are too many follow all frames; the count of pages refuses them.
+        self._numbers = chain(own.order or range(header.pages), count(header.pages))
         self._stream = self._opened.enter_context(self.path.open("wb"))
         # The element of the pixels comes last, so the frames can follow one by one.
         self._stream.write(elements)
@@ -331,6 +448,7 @@ class Writer(ImageWriter):
         else:
             kind = b"OB" if header.dtype.itemsize == 1 else b"OW"
             self._stream.write(struct.pack(f"{order}2sHI", kind, 0, length))
+        self._first = self._stream.tell()
 
     @staticmethod
     def problem(header: ImageHeader) -> str | None:
@@ -345,6 +463,8 @@ class Writer(ImageWriter):
             )
         if header.dtype.kind not in "iu":
             return f"DICOM images hold integers, not {header.dtype}; write TIFF (.tif) instead"
+        if own.order and header.pages != len(own.order):
+            return "DICOM is written with as many frames as its source has; write TIFF instead"
         if header.nbytes > _LARGEST:
             return "DICOM cannot hold more than 4 GB of pixels without compression; write TIFF"
         try:
@@ -355,17 +475,19 @@ class Writer(ImageWriter):
         return None
 
     def write(self, page: Page) -> None:
-        """Write the next frame, with values that its bits can hold."""
+        """Write the next frame to its place, with values that its bits can hold."""
         pixels = np.clip(page.pixels, *self._limits)
         if page.valid is not None:
             pixels = np.where(
                 page.valid if pixels.ndim == 2 else page.valid[..., None], pixels, page.pixels
             )
+        self._stream.seek(self._first + next(self._numbers) * self._bytes)
         self._stream.write(np.ascontiguousarray(pixels, self._dtype).tobytes())
 
     def close(self) -> None:
         """Finish the file."""
         if not self._stream.closed:
+            self._stream.seek(0, io.SEEK_END)
             self._stream.write(bytes(self._padding))
         super().close()
 
@@ -406,6 +528,7 @@ def _derived(original: Dataset, derivation: Derivation) -> Dataset:
     kinds = original.get("ImageType") or []
     kinds = [kinds] if isinstance(kinds, str) else list(kinds)
     dataset.ImageType = ["DERIVED", *(kinds[1:] or ["PRIMARY"])]
+    _mark_frames(dataset)
     _identify(dataset, original, derivation)
     meta = dataset.file_meta
     meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
@@ -416,6 +539,16 @@ def _derived(original: Dataset, derivation: Derivation) -> Dataset:
     if "PlanarConfiguration" in dataset:
         dataset.PlanarConfiguration = 0
     return dataset
+
+
+def _mark_frames(dataset: Dataset) -> None:
+    """Mark the frames of an enhanced file as derived, where it says how they came about."""
+    for name in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
+        for groups in items_of(dataset, name):
+            for kind in _FRAME_KINDS:
+                for item in items_of(groups, kind):
+                    if isinstance(words := item.get("FrameType"), MultiValue):
+                        item.FrameType = ["DERIVED", *words[1:]]
 
 
 def _identify(dataset: Dataset, original: Dataset, derivation: Derivation) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pydicom import Dataset, dcmread
-from pydicom.encaps import generate_frames
+from pydicom.encaps import generate_frames, get_frame, parse_basic_offsets, parse_fragments
 from pydicom.uid import (
     HTJ2K,
     JPEG2000,
@@ -57,7 +57,44 @@ class BoundedFile(io.BufferedReader):
         return super().read(size)
 
 
-def checked_frames(stream: BinaryIO, frames: int, size: tuple[int, int]) -> Iterator[None]:
+def frame_places(stream: BinaryIO, frames: int) -> tuple[list[int], list[int]] | None:
+    """Return where compressed frames begin, and their lengths, as in an Extended Offset Table.
+
+    Without a table a decoder looks for every frame from the first one on.
+
+    Parameters
+    ----------
+    stream : binary file
+        A DICOM file with compressed frames.
+    frames : int
+        Number of frames.
+
+    Returns
+    -------
+    tuple of lists, optional
+        None if a frame is in several parts.
+    """
+    _seek_frames(stream)
+    parse_basic_offsets(stream)
+    start = stream.tell()
+    found, offsets = parse_fragments(stream)
+    if found != frames:
+        return None
+    lengths = []
+    for offset in offsets:
+        stream.seek(offset + 4)
+        lengths.append(int.from_bytes(stream.read(4), "little"))
+    return [offset - start for offset in offsets], lengths
+
+
+def checked_frames(
+    stream: BinaryIO,
+    frames: int,
+    size: tuple[int, int],
+    *,
+    order: Sequence[int] | None = None,
+    places: tuple[list[int], list[int]] | None = None,
+) -> Iterator[None]:
     """Give None after each frame that holds as much as its place in the image.
 
     Parameters
@@ -68,21 +105,38 @@ def checked_frames(stream: BinaryIO, frames: int, size: tuple[int, int]) -> Iter
         Number of frames.
     size : tuple of int
         Rows and columns.
+    order : sequence of int, optional
+        Numbers of the frames, from zero, in the order in which they are read; by default all in
+        the order of the file.
+    places : tuple of lists, optional
+        What :func:`frame_places` returns, for an order.
 
     Raises
     ------
     ValueError
         At a frame that holds more.
     """
-    stream.seek(0)
-    dataset = dcmread(stream, stop_before_pixels=True)
+    dataset = _seek_frames(stream)
     syntax = UID(str(dataset.file_meta.TransferSyntaxUID))
-    stream.seek(_ELEMENT, io.SEEK_CUR)
-    for frame in generate_frames(
-        stream, number_of_frames=frames, extended_offsets=_extended_offsets(dataset)
-    ):
+    offsets = places or _extended_offsets(dataset)
+    if order is None:
+        for frame in generate_frames(stream, number_of_frames=frames, extended_offsets=offsets):
+            check_frame(frame, syntax, size)
+            yield
+        return
+    for number in order:
+        # Returns to where it began.
+        frame = get_frame(stream, number, number_of_frames=frames, extended_offsets=offsets)
         check_frame(frame, syntax, size)
         yield
+
+
+def _seek_frames(stream: BinaryIO) -> Dataset:
+    """Go to the compressed frames of a file, and return the elements before them."""
+    stream.seek(0)
+    dataset = dcmread(stream, stop_before_pixels=True)
+    stream.seek(_ELEMENT, io.SEEK_CUR)
+    return dataset
 
 
 def _extended_offsets(dataset: Dataset) -> Any:

@@ -1,27 +1,30 @@
 """DICOM series: the files of a folder that are the slices of one volume.
 
-The place of a slice is ImagePositionPatient, seen along the normal of ImageOrientationPatient.
-Order and spacing follow from it, and never from SliceThickness, SliceLocation, InstanceNumber or
-the names of the files. Slices must lie behind each other at equal distances; where they do not, the
-message names the files. A result is a new series, one file for each file of the source.
+Order and spacing follow from where the slices lie (:mod:`integrodiff.io.formats.dicom_slices`), and
+not from the names of the files. A result is a new series, one file for each file of the source.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from pydicom import Dataset, dcmread
 
 from integrodiff.io.access import ImageReader, ImageWriter, refusal
 from integrodiff.io.formats import dicom
+from integrodiff.io.formats.dicom_elements import compared_properties
 from integrodiff.io.formats.dicom_frames import BoundedFile
+from integrodiff.io.formats.dicom_slices import (
+    NoVolumeError,
+    Words,
+    order_and_distance,
+    refuse_differences,
+)
 from integrodiff.io.image import Display, FormatDetails, ImageHeader, Page
 from integrodiff.io.spacing import Spacing
 
@@ -29,21 +32,11 @@ NAME = "DICOM series"
 _SUFFIX = ".dcm"
 _TAGS = ["SeriesInstanceUID", "ImagePositionPatient", "Rows", "NumberOfFrames"]
 _REMEDY = "--slices denoises its files one by one"
-
-_SAME_ANGLE = 1e-3
-"""Difference of direction cosines that is rounding."""
-
-_SAME_DISTANCE = 0.03
-"""Relative difference of distances that is rounding, as of 0.01 mm in 0.5 mm."""
-
-_NO_SHIFT = 0.02
-"""Shift sideways over the distance of two slices; more is a tilt of above one degree."""
-
-_SAME_PLACE = 1e-4
-"""Distance in mm below which two slices lie at the same place."""
-
-_MOST_NAMED = 3
-"""Number of gaps that a message names."""
+_WORDS = Words(
+    whole="series",
+    remedy=_REMEDY,
+    apart=f"put the files of each volume into a folder of their own, or {_REMEDY}",
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,9 +142,13 @@ class Reader(ImageReader):
         parts = [dicom.Reader(file) for file in image_files(self.path) if _may_be_image(file)]
         if len(parts) < 2:
             raise refusal(self.path, f"has {len(parts)} DICOM images, and a series has several")
-        _refuse_mixture(self.path, parts)
-        places = [_place(self.path, part.path, _dataset(part)) for part in parts]
-        order, distance = _order(self.path, [part.path.name for part in parts], places)
+        _refuse_frames(self.path, parts)
+        names = [part.path.name for part in parts]
+        try:
+            refuse_differences(names, map(_properties, parts), _WORDS)
+            order, distance = order_and_distance(names, map(_dataset, parts), _WORDS)
+        except NoVolumeError as error:
+            raise refusal(self.path, str(error)) from None
         self._parts = [parts[number] for number in order]
         first = self._parts[0].header
         spacing = {"Z": Spacing(distance, "mm"), **first.spacing}
@@ -204,124 +201,22 @@ def _names(parts: Sequence[dicom.Reader]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _refuse_mixture(folder: Path, parts: Sequence[dicom.Reader]) -> None:
-    """Refuse files that are no slices of one volume."""
-    kinds: dict[str, dict[Any, Path]] = defaultdict(dict)
+def _refuse_frames(folder: Path, parts: Sequence[dicom.Reader]) -> None:
+    """Refuse files that hold several images."""
     for part in parts:
-        header, dataset = part.header, _dataset(part)
-        if header.pages > 1:
-            raise refusal(folder, f"{part.path.name} has {header.pages} frames; {_REMEDY}")
-        spacing = tuple(f"{header.spacing[a].value:.4g}" for a in "YX" if a in header.spacing)
-        for what, value in (
-            ("series", str(dataset.get("SeriesInstanceUID") or "")),
-            ("size", header.shape),
-            ("type of values", (header.dtype, header.metadata.white_is_zero)),
-            ("spacing of pixels", spacing),
-            ("scale of values, as in PET", tuple(header.display)),
-        ):
-            kinds[what].setdefault(value, part.path)
-    for what, found in kinds.items():
-        if len(found) > 1:
-            first, second, *_ = (path.name for path in found.values())
-            raise refusal(
-                folder,
-                f"{first} and {second} differ in their {what}, so that they are not slices of one "
-                f"volume; put the files of each volume into a folder of their own, or {_REMEDY}",
-            )
+        if part.header.pages > 1:
+            raise refusal(folder, f"{part.path.name} has {part.header.pages} frames; {_REMEDY}")
 
 
-class _Place(NamedTuple):
-    """Where a slice lies, in mm: its first pixel, and the directions of rows and columns."""
-
-    position: NDArray[np.float64]
-    directions: NDArray[np.float64]
-
-
-def _place(folder: Path, path: Path, dataset: Dataset) -> _Place:
-    """Return the place of a slice, or refuse a file that has none."""
-    found = {}
-    for name, length in (("ImagePositionPatient", 3), ("ImageOrientationPatient", 6)):
-        try:
-            numbers = np.array([float(value) for value in dataset.get(name) or ()])
-        except (TypeError, ValueError):
-            numbers = np.zeros(0)
-        if numbers.shape != (length,) or not np.isfinite(numbers).all():
-            raise refusal(folder, f"{path.name} has no usable element {name}; {_REMEDY}")
-        found[name] = numbers
-    directions = found["ImageOrientationPatient"].reshape(2, 3)
-    if np.abs(directions @ directions.T - np.eye(2)).max() > 10 * _SAME_ANGLE:
-        raise refusal(
-            folder,
-            f"the element ImageOrientationPatient of {path.name} has no two directions at right "
-            f"angles; {_REMEDY}",
-        )
-    return _Place(found["ImagePositionPatient"], directions)
-
-
-def _order(folder: Path, names: Sequence[str], places: Sequence[_Place]) -> tuple[list[int], float]:
-    """Return the order of the slices and their distance; refuse those that are not regular."""
-    directions = places[0].directions
-    for name, place in zip(names, places, strict=True):
-        if np.abs(place.directions - directions).max() > _SAME_ANGLE:
-            raise refusal(
-                folder,
-                f"{names[0]} and {name} lie at different angles (ImageOrientationPatient), so that "
-                f"they are not slices of one volume; {_REMEDY}",
-            )
-    normal = np.cross(*directions)
-    normal /= np.linalg.norm(normal)
-    positions = np.array([place.position for place in places])
-    order = np.argsort(positions @ normal, kind="stable").tolist()
-    names = [names[number] for number in order]
-    steps = np.diff(positions[order], axis=0)
-    heights = steps @ normal
-    smallest = float(heights.min())
-    if smallest < _SAME_PLACE:
-        at = int(heights.argmin())
-        raise refusal(
-            folder,
-            f"{names[at]} and {names[at + 1]} lie at the same place, as in a series of several "
-            f"times or echoes; put each volume into a folder of its own, or {_REMEDY}",
-        )
-    _refuse_gaps(folder, names, heights)
-    shift = np.abs(steps @ directions.T).max(axis=1)
-    if (shift > _NO_SHIFT * heights).any():
-        at = int((shift / heights).argmax())
-        raise refusal(
-            folder,
-            f"{names[at + 1]} is shifted sideways against {names[at]} by {shift[at]:.3g} mm, as "
-            f"with a tilted gantry; {_REMEDY}",
-        )
-    return order, float(heights.mean())
-
-
-def _refuse_gaps(folder: Path, names: Sequence[str], heights: NDArray[np.float64]) -> None:
-    """Refuse slices whose distances are not equal, and say where one is missing."""
-    smallest = float(heights.min())
-    ratios = heights / smallest
-    if ratios.max() <= 1 + _SAME_DISTANCE:
-        return
-    wholes = np.rint(ratios)
-    if (np.abs(ratios - wholes) <= _SAME_DISTANCE * wholes).all():
-        gaps = [int(at) for at in np.flatnonzero(wholes > 1)]
-        told = [
-            f"{int(wholes[at]) - 1} between {names[at]} and {names[at + 1]}"
-            for at in gaps[:_MOST_NAMED]
-        ]
-        more = ", ..." if len(gaps) > _MOST_NAMED else ""
-        missing = int((wholes - 1).sum())
-        raise refusal(
-            folder,
-            f"{missing} slice{'s are' if missing > 1 else ' is'} missing at a distance of "
-            f"{smallest:.4g} mm: {', '.join(told)}{more}. Get the series again from its source, or "
-            f"{_REMEDY}",
-        )
-    at = int(heights.argmax())
-    raise refusal(
-        folder,
-        f"its slices do not lie at equal distances: they are {smallest:.4g} to {heights[at]:.4g} "
-        f"mm apart, the most between {names[at]} and {names[at + 1]}; {_REMEDY}",
-    )
+def _properties(part: dicom.Reader) -> dict[str, Hashable]:
+    """Return what is the same in all files of a series, by what messages call it."""
+    header, dataset = part.header, _dataset(part)
+    return {
+        "series": str(dataset.get("SeriesInstanceUID") or ""),
+        "size": header.shape,
+        "type of values": (header.dtype, header.metadata.white_is_zero),
+        **compared_properties(dataset),
+    }
 
 
 class Writer(ImageWriter):
