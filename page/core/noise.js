@@ -231,16 +231,22 @@ export function tilesOf(glimpse, weights, constants) {
 const energyOf = (power) => power.reduce((sum, value) => sum + value, 0) / (PIXELS - 1);
 
 function meanOfNeighbours(values, [rows, columns], reach) {
-  const reflect = (k, size) => {
-    if (size === 1) return 0;
-    const period = 2 * (size - 1);
-    const at = ((k % period) + period) % period;
-    return at < size ? at : period - at;
+  // Along a short axis a reflected neighbour may be the tile itself, or overlap with it.
+  const placeOf = (k, size) => {
+    if (k >= 0 && k < size) return k;
+    if (size <= 2 * reach) return -1;
+    return k < 0 ? -k : 2 * (size - 1) - k;
   };
   return values.map((_, n) => {
     const [y, x] = [Math.floor(n / columns), n % columns];
-    const at = (row, column) => values[reflect(row, rows) * columns + reflect(column, columns)];
-    return (at(y - reach, x) + at(y + reach, x) + at(y, x - reach) + at(y, x + reach)) / 4;
+    const places = [
+      [placeOf(y - reach, rows), x],
+      [placeOf(y + reach, rows), x],
+      [y, placeOf(x - reach, columns)],
+      [y, placeOf(x + reach, columns)],
+    ].filter(([row, column]) => row >= 0 && column >= 0);
+    const total = places.reduce((sum, [row, column]) => sum + values[row * columns + column], 0);
+    return places.length > 0 ? total / places.length : Infinity;
   });
 }
 

@@ -149,6 +149,7 @@ def noisy_images() -> dict[str, NDArray[Any]]:
         "texture on black": in_bytes(noise(texture, 20)),
         "uneven": (grey / 20 + np.linspace(1, 41, 401) * blurred).astype(np.float32),
         "sharpened": (rough - laplace(rough)).astype(np.float32),
+        "strip": in_bytes(noise(grey[100:121], 20)),
     }
 
 

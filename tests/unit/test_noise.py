@@ -61,6 +61,12 @@ class TestEstimateSigma:
         found = [float(estimate_sigma(ramp + normal((size, size), 10, i))) for i in range(10)]
         assert np.mean(found) == pytest.approx(10, rel=0.07)
 
+    @pytest.mark.parametrize("shape", [(20, 12_000), (20, 100_000), (100_000, 20)])
+    def test_strips_are_not_underestimated(self, shape: tuple[int, int]) -> None:
+        """On a grid of one or two rows a tile would be chosen by its own energy."""
+        found = [float(estimate_sigma(normal(shape, 10, i))) for i in range(3)]
+        assert np.mean(found) == pytest.approx(10, rel=0.05)
+
     def test_all_channels_have_their_own(self, camera: NDArray[np.float64]) -> None:
         image = np.stack([camera + normal(camera.shape, s, s) for s in (10, 20, 40)])
         found = estimate_sigma(image, channel_axis=0)

@@ -288,6 +288,14 @@ class TestLevels:
         found = denoise(image, noise_psd=psd, data_range=255)
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
+    def test_the_mean_of_the_noise_has_no_effect(self, camera: NDArray[np.float64]) -> None:
+        image, rng = camera[:64, :64], np.random.default_rng(0)
+        for psd in (np.full((64, 64), 400.0 * 64 * 64), 1e6 * rng.random((64, 64))):
+            expected = denoise(image, noise_psd=psd)
+            for mean in (0.0, 1e12):
+                psd[0, 0] = mean
+                np.testing.assert_array_equal(denoise(image, noise_psd=psd), expected)
+
     def test_contrasts_follow_the_levels(self) -> None:
         model = load_model("iad-plus")
         plain, changed = model.evolution(20), model.evolution(20, lambda scale: 1 + scale)

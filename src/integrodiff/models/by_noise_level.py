@@ -24,7 +24,8 @@ class ByNoiseLevel(Model):
     the noise level, on the scale on which it is trained: most are powers of the noise level. Below
     the first and above the last level the model of the nearest one is extrapolated if it has a rule
     for that (:meth:`ExplicitModel.extrapolated`), else the nearest interval continues. The step
-    size is the smaller of what this gives and the stable bound.
+    size is the smaller of what this gives and the stable bound. The model of a single level holds
+    for all of them.
 
     Attributes
     ----------

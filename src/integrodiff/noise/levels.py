@@ -213,7 +213,8 @@ def levels_of_spectrum(psd: NDArray[Any]) -> NoiseLevels:
     ----------
     psd : ndarray
         Expectation of ``abs(fft2(noise))**2`` for an image of noise of this shape. For white noise
-        it is the variance times the number of pixels.
+        it is the variance times the number of pixels. Its value at the frequency zero, the square
+        of the noise's sum, has no effect.
 
     Raises
     ------
@@ -233,9 +234,10 @@ def levels_of_spectrum(psd: NDArray[Any]) -> NoiseLevels:
             "squares of grey values times the number of pixels"
         )
     power = power / power.size
+    power[0, 0] = 0.0  # the mean of the noise, which no derivative sees
     p, q = (1 - np.cos(2 * np.pi * np.arange(n) / n) for n in power.shape)
     found = _levels(power, p[:, None] + q, p[:, None] * q)
-    deviation = math.sqrt(power.mean())
+    deviation = math.sqrt(power.sum() / (power.size - 1))
     if found.max() == 0:
         return white(0.0)
     if np.ptp(found) <= 1e-9 * found.max():

@@ -237,12 +237,12 @@ class Tiles:
     def _mean_of_neighbours(self, values: Floats) -> Floats:
         """Return the mean of the tiles at a distance to four sides, reflected at the border.
 
-        It is infinite where none of them is valid.
+        Along short axes nothing is reflected. It is infinite where none of them is valid.
         """
         grid = np.zeros(self.places.shape, values.dtype)
         grid[self.places] = values
         total = _sum_of_neighbours(grid, self.reach)[self.places]
-        if self.places.all():
+        if self.places.all() and not any(_are_short(self.places.shape, self.reach)):
             return np.asarray(total / 4)
         count = _sum_of_neighbours(self.places.astype(np.uint8), self.reach)[self.places]
         return np.where(count > 0, total / np.maximum(count, 1).astype(values.dtype), np.inf)
@@ -492,9 +492,20 @@ def _energies(power: Floats) -> Any:
     return power.sum(axis=-1) / (SIDE**2 - 1)
 
 
+def _are_short(shape: tuple[int, ...], reach: int) -> list[bool]:
+    """Return along which axes a reflected neighbour may be the tile itself, or overlap with it."""
+    return [length <= 2 * reach for length in shape]
+
+
 def _sum_of_neighbours(values: NDArray[Any], reach: int) -> NDArray[Any]:
-    """Return the sum of the four tiles at a distance, reflected at the border."""
-    wide = np.pad(values, reach, mode="reflect")
+    """Return the sum of the four tiles at a distance, reflected at the border.
+
+    Along short axes nothing is reflected: tiles beyond the border are zero.
+    """
+    wide = values
+    for axis, is_short in enumerate(_are_short(values.shape, reach)):
+        around = [(reach, reach) if axis == other else (0, 0) for other in range(values.ndim)]
+        wide = np.pad(wide, around, mode="constant" if is_short else "reflect")
     inner = slice(reach, -reach)
     total = wide[: -2 * reach, inner] + wide[2 * reach :, inner]
     return np.asarray(total + wide[inner, : -2 * reach] + wide[inner, 2 * reach :])
