@@ -254,6 +254,19 @@ def test_steps_are_cut_or_divided(name: str, sigma: float) -> None:
 ENGINES_WITH_MASKS = [name for name in ("torch", "native") if name in RUNNABLE_ENGINES]
 
 
+@pytest.mark.parametrize("engine", ["numpy", *ENGINES_WITH_MASKS])
+def test_masks_may_be_views(engine: str) -> None:
+    """Masks with negative strides, and masks that cannot be written to."""
+    mask, image = some_mask((13, 18), seed=5), noisy((13, 18))
+    settings: dict[str, Any] = {"data_range": 255, "engine": engine, "model": "eed"}
+    expected = integrodiff.denoise(image, 20, mask=mask, **settings)
+    found = integrodiff.denoise(image[::-1], 20, mask=mask[::-1], **settings)
+    np.testing.assert_allclose(found[::-1], expected, atol=1e-9)
+    mask.flags.writeable = False
+    found = integrodiff.denoise(image, 20, mask=mask, **settings)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["eed", "iid", "iad-plus", "iad-deep"])
 @pytest.mark.parametrize("shape", [(13, 18), (1, 9), (9, 1), (70, 5)])

@@ -94,13 +94,14 @@ class TorchProcess(Process):
     def _started(self, image: Array) -> State:
         import torch
 
-        from_numpy = isinstance(image, np.ndarray)
-        if from_numpy:
-            # A copy: PyTorch takes no array with negative strides or without write access.
+        # Copies: PyTorch takes no array with negative strides or without write access.
+        if isinstance(image, np.ndarray):
             tensor = torch.tensor(np.array(image, order="C"), device=self._device)
         else:
             tensor = _seen_as_tensor(image)
         local, mask = None, _seen_as_tensor(self._mask)
+        if isinstance(mask, np.ndarray):
+            mask = np.array(mask, order="C")
         if self._relative_noise is not None:
             levels = _seen_as_tensor(known_noise(self._relative_noise, self._mask))
             if isinstance(levels, np.ndarray):
