@@ -17,6 +17,7 @@ import zarr
 from command_line import run
 from foreign_files import FOLDER, expected
 from image_samples import HEIGHT, ICC_PROFILE, WIDTH, XMP, chunk, exif, png_bytes, values
+from image_writers import write_array
 from PIL import Image
 
 import integrodiff
@@ -225,6 +226,19 @@ def test_frames_of_dicom(tmp_path: Path) -> None:
     assert np.array_equal(new.pixel_array, frames)
     assert (new.PatientName, new[0x0011, 0x1001].value) == ("Gradient^Ann", "kept")
     assert new.RescaleIntercept == -1024
+
+
+def test_a_damaged_length_in_dicom_is_not_copied(tmp_path: Path) -> None:
+    """The length of the first group takes in 48 bytes behind it, in place of two other elements."""
+    pixels = values(5, 7, dtype="uint16")
+    write_array(tmp_path / "in.dcm", pixels, "YX")
+    content = bytearray((tmp_path / "in.dcm").read_bytes())
+    assert content[132:140] == b"\x02\0\0\0UL\x04\0"
+    content[138], content[144:192] = 52, b"8" * 48
+    (tmp_path / "in.dcm").write_bytes(content)
+    write_image(tmp_path / "out.dcm", read_image(tmp_path / "in.dcm"))
+    assert np.array_equal(read_image(tmp_path / "out.dcm").pixels, pixels)
+    assert isinstance(pydicom.dcmread(tmp_path / "out.dcm").file_meta[0x00020000].value, int)
 
 
 def test_values_stay_within_the_bits_of_dicom(tmp_path: Path) -> None:

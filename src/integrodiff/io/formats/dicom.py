@@ -531,6 +531,7 @@ def _derived(original: Dataset, derivation: Derivation) -> Dataset:
     _mark_frames(dataset)
     _identify(dataset, original, derivation)
     meta = dataset.file_meta
+    meta.FileMetaInformationGroupLength = 0  # pydicom counts, but writes over a damaged one in part
     meta.MediaStorageSOPInstanceUID = dataset.SOPInstanceUID
     if meta.TransferSyntaxUID not in _PLAIN:
         meta.TransferSyntaxUID = ExplicitVRLittleEndian
